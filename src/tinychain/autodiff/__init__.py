@@ -1,0 +1,1 @@
+"""Placeholder while the stages are being written."""

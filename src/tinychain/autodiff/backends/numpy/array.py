@@ -1,0 +1,180 @@
+"""The target value of the NumPy backends: a described array, and the function that a lowered program becomes.
+
+Handlers describe what to compute; nothing is computed until the compiled function is called with real arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychain.autodiff.dependencies import ValueDependency
+from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.lowering import LoweredProgram, OperationContext
+from tinychain.autodiff.types import TensorType, bind, is_sequence, parse_type, resolve_shape
+
+DTYPES: Final = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+
+
+class Array:
+    """An input, or `function(*operands, **op_params)`. `type` is None where the program does not say."""
+
+    __slots__ = ("function", "op_params", "operands", "type")
+
+    def __init__(
+        self,
+        type_: TensorType | None,
+        function: Callable[..., Any] | None = None,
+        operands: Sequence[Array] = (),
+        op_params: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.type = type_
+        self.function = function
+        self.operands = tuple(operands)
+        self.op_params = dict(op_params or {})
+
+
+def bind_input(dependency: ValueDependency) -> Array:
+    """The `bind_input` of a lowering for these backends."""
+    if dependency.dtype is None or dependency.shape is None:
+        return Array(None)
+    return Array(TensorType(dependency.dtype, dependency.shape))
+
+
+def compute(context: OperationContext, function: Callable[..., Any], **op_params: Any) -> Array:
+    """What a handler returns: `function` of the operation's operands."""
+    spec = context.output_typespec
+    type_ = None if spec is None else parse_type(spec, label=f"node {quote(context.node_id)}")
+    return Array(type_, function, context.inputs, op_params)
+
+
+class _Instruction(NamedTuple):
+    function: Callable[..., Any]
+    symbolic: Mapping[str, Any]  # params with symbols in them, which a call resolves
+    operands: tuple[int, ...]
+    result: int
+    dead: tuple[int, ...]
+
+
+class NumpyFunction:
+    """A lowered program as a function from arrays by value id to arrays by value id.
+
+    Calling it checks that every required input is there with the declared dtype and shape (missing_dependency,
+    dtype_mismatch, shape_mismatch, symbolic_shape_mismatch), runs the operations in order and forgets each intermediate
+    after its last use. Results are arrays of their own. What NumPy raises passes through.
+    """
+
+    def __init__(self, program: LoweredProgram) -> None:
+        self._inputs = program.dependencies.required_inputs
+        self._outputs = program.selected_outputs
+        slots: dict[int, int] = {}  # id(Array) -> slot; the program keeps its arrays alive
+        self._program = program
+        for dependency in self._inputs:
+            slots[id(self._array(dependency.value_id))] = len(slots)
+        results = []
+        for operation in program.operations:
+            array = self._array(operation.output_value_id)
+            results.append(array)
+            slots[id(array)] = len(slots)
+        self._output_slots = [slots[id(self._array(value_id))] for value_id in self._outputs]
+        self._code = _assemble(results, slots, kept=set(self._output_slots))
+        self._slot_count = len(slots)
+
+    def __call__(self, arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        if not isinstance(arrays, Mapping):
+            raise TypeError(f"expected a mapping from value id to array, got {quote(arrays)}")
+        slots: list[Any] = [None] * self._slot_count
+        symbols: dict[str, int] = {}
+        for slot, dependency in enumerate(self._inputs):
+            slots[slot] = _checked(dependency, arrays, symbols)
+        for function, symbolic, operands, result, dead in self._code:
+            arguments = [slots[operand] for operand in operands]
+            if symbolic:
+                slots[result] = function(*arguments, **_resolve(symbolic, symbols))
+            else:
+                slots[result] = function(*arguments)
+            for slot in dead:
+                slots[slot] = None
+        return {
+            value_id: _owned(slots[slot], given=slot < len(self._inputs))
+            for value_id, slot in zip(self._outputs, self._output_slots, strict=True)
+        }
+
+    def _array(self, value_id: str) -> Array:
+        array = self._program.values[value_id]
+        if not isinstance(array, Array):
+            raise AutodiffError(
+                "handler_contract_violation",
+                f"value {quote(value_id)} was lowered to {quote(array)}; lower with this backend's handlers and its"
+                " bind_input",
+            )
+        return array
+
+
+def _assemble(results: Sequence[Array], slots: Mapping[int, int], kept: set[int]) -> list[_Instruction]:
+    """The instructions in order, each with the slots that nothing reads after it."""
+    live = set(kept)
+    code = []
+    for array in reversed(results):
+        operands = tuple([slots[id(operand)] for operand in array.operands])
+        result = slots[id(array)]
+        dead = tuple({slot for slot in (*operands, result) if slot not in live})
+        live.update(operands)
+        symbolic = {key: value for key, value in array.op_params.items() if _has_symbol(value)}
+        fixed = {key: value for key, value in array.op_params.items() if key not in symbolic}
+        assert array.function is not None  # only inputs have none
+        function = partial(array.function, **fixed) if fixed else array.function
+        code.append(_Instruction(function, symbolic, operands, result, dead))
+    code.reverse()
+    return code
+
+
+def _has_symbol(value: Any) -> bool:
+    return is_sequence(value) and any(isinstance(dim, str) for dim in value)
+
+
+def _resolve(op_params: Mapping[str, Any], symbols: Mapping[str, int]) -> dict[str, Any]:
+    return {key: resolve_shape(tuple(shape), symbols, label=f"param {key!r}") for key, shape in op_params.items()}
+
+
+def _checked(dependency: ValueDependency, arrays: Mapping[str, Any], symbols: dict[str, int]) -> NDArray[Any]:
+    value_id = dependency.value_id
+    array = arrays.get(value_id)
+    if array is None:
+        raise AutodiffError(
+            "missing_dependency", f"no array for the {dependency.provenance} {quote(value_id)} was given"
+        )
+    array = np.asarray(array)
+    if dependency.dtype is not None and array.dtype != DTYPES.get(dependency.dtype):
+        raise AutodiffError(
+            "dtype_mismatch",
+            f"the array for {quote(value_id)} has dtype {array.dtype}; expected {dependency.dtype}, so cast it",
+        )
+    if dependency.shape is not None and array.shape != dependency.shape:
+        _bind_shape(value_id, dependency.shape, array.shape, symbols)
+    return array
+
+
+def _bind_shape(
+    value_id: str, declared: tuple[int | str, ...], actual: tuple[int, ...], symbols: dict[str, int]
+) -> None:
+    fits = len(declared) == len(actual)
+    for dim, size in zip(declared, actual, strict=False):
+        if isinstance(dim, str):
+            bind(symbols, dim, size)
+        else:
+            fits = fits and dim == size
+    if not fits:
+        raise AutodiffError(
+            "shape_mismatch", f"the array for {quote(value_id)} has shape {list(actual)}; expected {list(declared)}"
+        )
+
+
+def _owned(result: Any, *, given: bool) -> NDArray[Any]:
+    """The result as an array that shares no memory with an input or another result."""
+    array = np.asarray(result)
+    return array.copy() if given or array.base is not None else array

@@ -1,0 +1,147 @@
+"""The engine of the passes: reserved ids, collisions, rewriting in place, provenance.
+
+A pass decides which nodes to rewrite and what to emit. What every pass must get right is here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tinychain.autodiff.emitter import Emitter
+from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.graph import Record, TensorNodeRecord, value_ids
+from tinychain.autodiff.types import Typespec
+
+DEFAULT_PREFIX: Final = "ex"
+EXPANSION_NODE_ID_PREFIX: Final = f"{DEFAULT_PREFIX}n"
+EXPANSION_VALUE_ID_PREFIX: Final = f"{DEFAULT_PREFIX}v"
+
+_FOREIGN_NAMESPACES: Final = ("v", "n", "d")
+
+
+@dataclass(frozen=True)
+class MeanExpansionRegion(Record):
+    """What became of one rewritten group of nodes; `terminal_value_id` carries the rewritten value."""
+
+    pass_name: str
+    source_node_ids: tuple[str, ...]
+    emitted_node_ids: tuple[str, ...]
+    terminal_value_id: str
+    tier: str
+
+
+def check_prefix(prefix: object) -> str:
+    """The id prefix that a caller asked for; malformed_derivative_ir for one that tracing or `generate` may mint."""
+    if prefix is None:
+        return DEFAULT_PREFIX
+    if not isinstance(prefix, str) or not prefix.strip() or prefix.startswith(_FOREIGN_NAMESPACES):
+        raise AutodiffError(
+            "malformed_derivative_ir",
+            f"reserved_id_prefix is {quote(prefix)}; expected a non-blank str that starts with none of"
+            f" {', '.join(_FOREIGN_NAMESPACES)}",
+        )
+    return prefix
+
+
+class Rewriter:
+    """Copies the nodes of one artifact in order, replacing some by emitted regions.
+
+    Raises malformed_derivative_ir for duplicate node ids, duplicate values among `declared` and node outputs, and for a
+    minted id that the artifact mentions anywhere: in its nodes, in `declared` or in `mentioned`.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[TensorNodeRecord],
+        *,
+        declared: Iterable[str],
+        mentioned: Iterable[str],
+        specs: dict[str, Typespec | None],
+        prefix: str,
+    ) -> None:
+        self._prefix = prefix
+        self._nodes = nodes
+        declared = list(declared)
+        self._check_unique("node", [node.node_id for node in nodes])
+        self._check_unique("value", [*declared, *[node.output_value_id for node in nodes]])
+        self._other_ids = [*declared, *mentioned]
+        self._specs = specs
+        self.regions: list[MeanExpansionRegion] = []
+
+    def run(
+        self,
+        matches: dict[str, tuple[TensorNodeRecord, ...]],
+        expand: Callable[[Emitter, tuple[TensorNodeRecord, ...]], None],
+        *,
+        pass_name: str,
+        tier: Callable[[TensorNodeRecord], str],
+    ) -> list[TensorNodeRecord]:
+        """The new node list. `matches` maps the id of a match's last node to all of its nodes, last one last.
+
+        `expand` emits a region that ends in the value of the last node; the other nodes of the match are dropped.
+        """
+        taken = self._ids_with_prefix()
+        emit = Emitter(
+            specs=self._specs,
+            mint_value=_mint_fresh(f"{self._prefix}v", taken),
+            mint_node=_mint_fresh(f"{self._prefix}n", taken),
+        )
+        dropped = {node.node_id for match in matches.values() for node in match[:-1]}
+        for node in self._nodes:
+            match = matches.get(node.node_id)
+            if match is None:
+                if node.node_id not in dropped:
+                    emit.nodes.append(node)
+                continue
+            start = len(emit.nodes)
+            expand(emit, match)
+            emitted = emit.nodes[start:]
+            self.regions.append(
+                MeanExpansionRegion(
+                    pass_name=pass_name,
+                    source_node_ids=tuple([source.node_id for source in match]),
+                    emitted_node_ids=tuple([new.node_id for new in emitted]),
+                    terminal_value_id=emitted[-1].output_value_id,
+                    tier=tier(node),
+                )
+            )
+        return emit.nodes
+
+    def _ids_with_prefix(self) -> set[str]:
+        prefix = self._prefix
+        taken = {other for other in self._other_ids if other.startswith(prefix)}
+        for node in self._nodes:
+            if node.node_id.startswith(prefix):
+                taken.add(node.node_id)
+            taken.update([value_id for value_id in value_ids(node) if value_id.startswith(prefix)])
+        return taken
+
+    @staticmethod
+    def _check_unique(kind: str, ids: list[str]) -> None:
+        if len(set(ids)) == len(ids):
+            return
+        seen: set[str] = set()
+        for id_ in ids:
+            if id_ in seen:
+                raise AutodiffError("malformed_derivative_ir", f"duplicate {kind} id {quote(id_)}")
+            seen.add(id_)
+
+
+def _mint_fresh(prefix: str, taken: set[str]) -> Callable[[], str]:
+    """Ids prefix0, prefix1, ...; a taken one is refused, so that equal artifacts give equal ids."""
+    count = -1
+
+    def next_id() -> str:
+        nonlocal count
+        count += 1
+        new = f"{prefix}{count}"
+        if new in taken:
+            raise AutodiffError(
+                "malformed_derivative_ir",
+                f"the minted id {quote(new)} is already used in the artifact; pass another reserved_id_prefix",
+            )
+        return new
+
+    return next_id

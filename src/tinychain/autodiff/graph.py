@@ -1,0 +1,350 @@
+"""The records that every stage reads and writes, and the walks over them.
+
+Artifacts are plain data: frozen records around ordinary lists and dicts. No stage changes one; each makes a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.types import Symbols, TensorType, Typespec
+
+if TYPE_CHECKING:
+    from tinychain.autodiff.emitter import Emitter
+
+# The version of the rules by which `generate` emits, and of the operator set that it emits.
+TRANSFORM_VERSION: Final = "1"
+TENSOR_OP_CONTRACT_VERSION: Final = "1"
+
+
+# -------------------------------------------------------------------------------------------------------- operators
+
+
+class Sample(NamedTuple):
+    """One example of an operator for the test suite: operand shapes, params, and the range of the operands' values."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    op_params: Mapping[str, Any] = {}
+    domain: tuple[float, float] = (-2.0, 2.0)
+
+
+@dataclass(frozen=True, init=False)
+class TensorOperator:
+    """What a node computes. A subclass names itself in `route_name` and is constructed with no argument.
+
+    Everything that the package knows of an operator is in its class; the methods below are its facts, and a subclass
+    of your own defines those that it needs. Equal when class and `route_name` are.
+    """
+
+    route_name: str
+
+    #: The keys that `op_params` may have.
+    params: ClassVar[tuple[str, ...]] = ()
+    #: The category under which a declared output shape that the operands contradict is reported.
+    shape_category: ClassVar[str] = "malformed_derivative_ir"
+    #: Examples that `tinychain.autodiff.testing.check_operator` runs through every check.
+    samples: ClassVar[Sequence[Sample]] = ()
+
+    def __init__(self, route_name: str | None = None) -> None:
+        if route_name is not None:
+            object.__setattr__(self, "route_name", route_name)
+        if not isinstance(getattr(self, "route_name", None), str):
+            raise TypeError(f"{type(self).__name__} has no route_name; set the class attribute route_name to a str")
+
+    def operand_count(self, op_params: Mapping[str, Any]) -> int | None:
+        """How many operands a node with these params has; None means any number."""
+        return None
+
+    def result_type(self, symbols: Symbols, *operands: TensorType, **op_params: Any) -> TensorType:
+        """The type of the result, the one place that knows the shape rule. May bind symbols; raises AutodiffError."""
+        raise AutodiffError(
+            "autodiff_not_implemented", f"operator {self.name} has no type rule; define result_type on its class"
+        )
+
+    def vjp(self, emit: Emitter, node: TensorNodeRecord, g: str) -> Sequence[str | Callable[[], str] | None]:
+        """The vector-Jacobian product: one entry per operand, given the id `g` of the result's cotangent.
+
+        An entry is a value id, None (no gradient flows), or a function of no argument that emits and returns the id;
+        it is called only when somebody needs that gradient. Undoing a broadcast and adding up is the engine's.
+        """
+        raise AutodiffError(
+            "missing_derivative_behavior",
+            f"operator {self.name} of node {quote(node.node_id)} has no VJP; define vjp on its class, or keep it off"
+            " the path from wrt to output",
+        )
+
+    def reference(self, xp: Any, *operands: Any, **op_params: Any) -> Any:
+        """What it computes, in terms of an array namespace `xp` such as numpy."""
+        raise AutodiffError(
+            "unsupported_operator", f"operator {self.name} has no reference meaning; define reference on its class"
+        )
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    def to_dict(self) -> dict[str, str]:
+        return {"type": self.name, "route_name": self.route_name}
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.route_name == self.route_name  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.route_name))
+
+
+# ---------------------------------------------------------------------------------------------------------- records
+
+
+class Record:
+    """`to_dict` for the records below: plain JSON values, field by field, tuples as lists."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name.name: plain(getattr(self, name.name)) for name in fields(self)}  # type: ignore[arg-type]
+
+
+def plain(value: Any) -> Any:
+    """`value` as plain JSON data: records by their `to_dict`, tuples as lists, mappings as dicts."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class TensorNodeRecord(Record):
+    """One operation. Raises TypeError when `operator` is not a TensorOperator instance.
+
+    `op_params` and `input_value_ids` are copied into a new dict and a new list; the typespec is kept by reference.
+    """
+
+    node_id: str
+    output_value_id: str
+    operator: TensorOperator
+    op_params: dict[str, Any]
+    input_value_ids: list[str]
+    output_typespec: Typespec | None
+
+    def __init__(
+        self,
+        *,
+        node_id: str,
+        output_value_id: str,
+        operator: TensorOperator,
+        op_params: Mapping[str, Any],
+        input_value_ids: Iterable[str],
+        output_typespec: Typespec | None = None,
+    ) -> None:
+        if not isinstance(operator, TensorOperator):
+            raise TypeError(
+                f"operator of node {quote(node_id)} must be a TensorOperator instance, got {quote(operator)}"
+            )
+        _set_node_id(self, node_id)
+        _set_output(self, output_value_id)
+        _set_operator(self, operator)
+        _set_params(self, dict(op_params))
+        _set_inputs(self, list(input_value_ids))
+        _set_typespec(self, output_typespec)
+
+
+# A slot's own setter is how a frozen record is filled at half the price of object.__setattr__: nodes are made by the
+# million.
+_set_node_id = TensorNodeRecord.node_id.__set__  # type: ignore[attr-defined]
+_set_output = TensorNodeRecord.output_value_id.__set__  # type: ignore[attr-defined]
+_set_operator = TensorNodeRecord.operator.__set__  # type: ignore[attr-defined]
+_set_params = TensorNodeRecord.op_params.__set__  # type: ignore[attr-defined]
+_set_inputs = TensorNodeRecord.input_value_ids.__set__  # type: ignore[attr-defined]
+_set_typespec = TensorNodeRecord.output_typespec.__set__  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class TensorGraph(Record):
+    """Nodes, the declared inputs as (value id, typespec or None), and the output value ids; containers are copied."""
+
+    nodes: list[TensorNodeRecord]
+    inputs: list[tuple[str, Typespec | None]]
+    outputs: list[str]
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "inputs", "outputs"):
+            object.__setattr__(self, name, list(getattr(self, name)))
+
+
+@dataclass(frozen=True)
+class DerivativeMetadata(Record):
+    """Where a derivative program comes from."""
+
+    source_graph_id: str
+    transform_version: str
+    tensor_op_contract_version: str
+    wrt_signature: tuple[str, ...]
+    seed_contract: str
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> DerivativeMetadata:
+        return cls(**{**data, "wrt_signature": tuple(data["wrt_signature"])})
+
+
+@dataclass(frozen=True)
+class DerivativeProgram(Record):
+    """The nodes that compute gradients from seeds and captured forward values. Nothing is copied.
+
+    `gradients` maps a wrt id to its gradient's id, `output_gradients` lists those in wrt order, `value_typespecs` holds
+    the typespec of every known value, forward ones and seeds included.
+    """
+
+    nodes: list[TensorNodeRecord]
+    gradients: dict[str, str]
+    output_gradients: list[str | None]
+    metadata: DerivativeMetadata
+    value_typespecs: dict[str, Typespec] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        data = Record.to_dict(self)
+        del data["value_typespecs"]
+        return data
+
+
+@dataclass(frozen=True)
+class AutodiffRequest(Record):
+    """What `generate` is asked, as data."""
+
+    graph: dict[str, Any]
+    output_value_id: str | list[str]
+    wrt: list[str]
+    seed_value_id: str | list[str]
+    tensor_op_contract_version: str = TENSOR_OP_CONTRACT_VERSION
+    transform_version: str = TRANSFORM_VERSION
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> AutodiffRequest:
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class AutodiffResult(Record):
+    """The gradients that an execution produced, in the program's `output_gradients` order."""
+
+    gradients: list[Any]
+    metadata: DerivativeMetadata
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> AutodiffResult:
+        return cls(gradients=list(data["gradients"]), metadata=DerivativeMetadata.from_dict(data["metadata"]))
+
+
+# ------------------------------------------------------------------------------------------------------------ walks
+
+
+def value_ids(node: TensorNodeRecord) -> Iterator[str]:
+    """Every value id that the node mentions, its result first."""
+    yield node.output_value_id
+    yield from node.input_value_ids
+
+
+def producer_index(nodes: Iterable[TensorNodeRecord], *, category: str) -> dict[str, TensorNodeRecord]:
+    """Value id -> the node that produces it; two producers of a value raise `category`."""
+    producers: dict[str, TensorNodeRecord] = {}
+    for node in nodes:
+        if producers.setdefault(node.output_value_id, node) is not node:
+            raise AutodiffError(
+                category,
+                f"value {quote(node.output_value_id)} has two producers: nodes"
+                f" {quote(producers[node.output_value_id].node_id)} and {quote(node.node_id)}",
+            )
+    return producers
+
+
+def post_order(
+    roots: Iterable[TensorNodeRecord], producers: Mapping[str, TensorNodeRecord]
+) -> list[TensorNodeRecord]:
+    """Depth-first post-order from the roots, operands left to right: every node after its producers.
+
+    `producers` bounds the walk: a value outside it is free. A cycle raises malformed_derivative_ir.
+    """
+    order: list[TensorNodeRecord] = []
+    done: dict[str, bool] = {}  # False while the node is on the path from the root
+    for root in roots:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            value_id = node.output_value_id
+            state = done.get(value_id)
+            if state is None:
+                pending = [operand for operand in node.input_value_ids if operand in producers and not done.get(operand)]
+                if pending:
+                    done[value_id] = False
+                    for operand in reversed(pending):
+                        if operand in done:
+                            raise AutodiffError(
+                                "malformed_derivative_ir",
+                                f"cycle: value {quote(operand)} of node {quote(producers[operand].node_id)} depends on"
+                                f" itself through node {quote(node.node_id)}",
+                            )
+                        stack.append(producers[operand])
+                    continue
+            stack.pop()
+            if not state:
+                done[value_id] = True
+                order.append(node)
+    return order
+
+
+# ----------------------------------------------------------------------------------------------------- content hash
+
+
+def content_hash(graph: TensorGraph) -> str:
+    """The hex SHA-256 of a canonical form that is free of node order, dict order, process and hash seed."""
+    spec_texts: dict[int, str] = {}
+    operator_texts: dict[TensorOperator, str] = {}
+
+    def spec_text(spec: Typespec | None) -> str:
+        text = spec_texts.get(id(spec))
+        if text is None:
+            text = spec_texts[id(spec)] = _canonical(spec)
+        return text
+
+    def node_text(node: TensorNodeRecord) -> str:
+        operator = node.operator
+        operator_text = operator_texts.get(operator)
+        if operator_text is None:
+            operator_text = operator_texts[operator] = _canonical(operator.to_dict())
+        return repr(
+            (
+                node.node_id,
+                operator_text,
+                _params_text(node.op_params),
+                node.input_value_ids,
+                node.output_value_id,
+                spec_text(node.output_typespec),
+            )
+        )
+
+    inputs = [(value_id, spec_text(spec)) for value_id, spec in graph.inputs]
+    digest = hashlib.sha256(repr((inputs, graph.outputs)).encode("utf-8", "surrogatepass"))
+    for text in sorted(map(node_text, graph.nodes)):
+        digest.update(text.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _params_text(op_params: Mapping[str, Any]) -> str:
+    if len(op_params) == 1:
+        ((key, value),) = op_params.items()
+        if type(value) is float or type(value) is int:
+            return f"{key!r}:{value!r}"  # a literal, the params of most nodes that have any
+    return _canonical(op_params) if op_params else ""
+
+
+def _canonical(value: Any) -> str:
+    """JSON with sorted keys; what JSON has no form for is told apart by its type and repr."""
+    return json.dumps(plain(value), sort_keys=True, default=lambda item: f"{type(item).__qualname__}:{item!r}")

@@ -1,0 +1,43 @@
+"""Every operator of the package, one class each, and the tuple that makes a new one known everywhere."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tinychain.autodiff.graph import TensorOperator
+from tinychain.autodiff.operators.constant import FillOperator
+from tinychain.autodiff.operators.contraction import MatmulOperator
+from tinychain.autodiff.operators.elementwise import AddOperator, DivOperator, MulOperator, SubOperator
+from tinychain.autodiff.operators.movement import (
+    BroadcastOperator,
+    BroadcastReduceOperator,
+    ReshapeOperator,
+    TransposeOperator,
+)
+from tinychain.autodiff.operators.reduction import (
+    MaxOperator,
+    MeanOperator,
+    MinOperator,
+    ProductOperator,
+    SumOperator,
+)
+
+OPERATORS: Final[tuple[type[TensorOperator], ...]] = (
+    AddOperator,
+    SubOperator,
+    MulOperator,
+    DivOperator,
+    MatmulOperator,
+    SumOperator,
+    MeanOperator,
+    MaxOperator,
+    MinOperator,
+    ProductOperator,
+    ReshapeOperator,
+    BroadcastOperator,
+    BroadcastReduceOperator,
+    TransposeOperator,
+    FillOperator,
+)
+
+__all__ = ["OPERATORS", *[operator.__name__ for operator in OPERATORS]]

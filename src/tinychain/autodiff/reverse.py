@@ -1,0 +1,269 @@
+"""Reverse-mode differentiation: a graph becomes the program of its gradients.
+
+The operators' VJPs do the maths. This file keeps the books: which values need a gradient, in which order, under which
+ids, how contributions add up, and how an implicit broadcast is undone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tinychain.autodiff.emitter import Emitter, mint
+from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.graph import (
+    TENSOR_OP_CONTRACT_VERSION,
+    TRANSFORM_VERSION,
+    DerivativeMetadata,
+    DerivativeProgram,
+    TensorGraph,
+    TensorNodeRecord,
+    content_hash,
+    post_order,
+    producer_index,
+)
+from tinychain.autodiff.operators import AddOperator, BroadcastReduceOperator
+from tinychain.autodiff.types import (
+    Typespec,
+    broadcast_plan,
+    check_floating,
+    is_sequence,
+    parse_dtype,
+    parse_shape,
+    spec_field,
+    unify_shapes,
+)
+
+
+def generate(
+    graph: TensorGraph,
+    output_value_id: str | Sequence[str],
+    wrt: Sequence[str],
+    seed: str | Sequence[str],
+    *,
+    seed_typespec: Typespec | Sequence[Typespec | None] | None = None,
+    graph_id: str | None = None,
+) -> DerivativeProgram:
+    """The program that computes, from one seed (cotangent) per output, the gradient of each `wrt` value.
+
+    It reads forward values by id; what it reads of them are its captures. New values are d0, d1, ..., new nodes dn0,
+    dn1, .... `graph_id` goes into the metadata as it is; without one the content hash of the graph does. On an untyped
+    graph an implicit broadcast cannot be seen and is not undone.
+
+    Raises TypeError or ValueError for malformed arguments; AutodiffError for a bad seed (seed_shape_mismatch,
+    dtype_mismatch ...), a cycle or colliding ids (malformed_derivative_ir), a needed operator without VJP or a `wrt`
+    that no output depends on (missing_derivative_behavior), and what the operators' rules raise.
+    """
+    if not isinstance(graph, TensorGraph):
+        raise TypeError(f"graph must be a TensorGraph, got {quote(graph)}")
+    outputs = _ids(output_value_id, "output_value_id")
+    seeds = _ids(seed, "seed")
+    targets = _ids(wrt, "wrt", allow_str=False)
+    if len(outputs) != len(seeds):
+        raise TypeError(f"expected one seed value id per output, got {len(seeds)} for {len(outputs)} outputs")
+    if graph_id is not None and not isinstance(graph_id, str):
+        raise TypeError(f"graph_id must be a str or None, got {quote(graph_id)}")
+
+    producers = producer_index(graph.nodes, category="malformed_derivative_ir")
+    specs: dict[str, Typespec | None] = dict(graph.inputs)
+    specs.update([(node.output_value_id, node.output_typespec) for node in graph.nodes])
+    taken = _distinct_node_ids(graph.nodes).union(specs, seeds, targets, outputs)
+    for node in graph.nodes:
+        taken.update(node.input_value_ids)
+    given = _seed_specs(seed_typespec, len(seeds))
+    for output, seed_id, spec in zip(outputs, seeds, given, strict=True):
+        known = specs.get(output)
+        if spec is not None:
+            _check_seed(spec, known, label=f"seed {quote(seed_id)}", output=f"output {quote(output)}")
+        specs[seed_id] = known if spec is None else spec
+    emit = Emitter(specs=specs, mint_value=mint("d", taken), mint_node=mint("dn", taken))
+
+    reverse = _Reverse(emit, targets)
+    for output, seed_id in zip(outputs, seeds, strict=True):
+        reverse.contribute(output, seed_id)
+    order = post_order(graph.nodes, producers)
+    reverse.mark_flow(order)
+    while order:
+        reverse.visit(order.pop())
+    gradients = {target: reverse.gradient_of(target) for target in targets}
+
+    specs.update([(node.output_value_id, node.output_typespec) for node in emit.nodes])
+    return DerivativeProgram(
+        nodes=emit.nodes,
+        gradients=gradients,
+        output_gradients=[gradients[target] for target in targets],
+        metadata=DerivativeMetadata(
+            source_graph_id=content_hash(graph) if graph_id is None else graph_id,
+            transform_version=TRANSFORM_VERSION,
+            tensor_op_contract_version=TENSOR_OP_CONTRACT_VERSION,
+            wrt_signature=tuple(targets),
+            seed_contract="; ".join(f"{s} matches {o}" for o, s in zip(outputs, seeds, strict=True)),
+        ),
+        value_typespecs={value_id: spec for value_id in sorted(specs) if (spec := specs[value_id]) is not None},
+    )
+
+
+def joint_graph(program: DerivativeProgram, *, forward_graph: TensorGraph) -> TensorGraph:
+    """The derivative program and the forward values that it captures as one ordinary graph.
+
+    Its inputs are those of the forward graph and then the seeds, with their typespecs; its outputs are the gradients.
+    It can be lowered, or differentiated again: `generate` on it gives second derivatives. Raises
+    missing_derivative_ir where `output_gradients` has a None, malformed_derivative_ir where ids collide.
+    """
+    if not isinstance(program, DerivativeProgram) or not isinstance(forward_graph, TensorGraph):
+        raise TypeError(
+            "joint_graph takes a DerivativeProgram and its forward TensorGraph, got"
+            f" {quote(program)} and {quote(forward_graph)}"
+        )
+    outputs = [gradient for gradient in program.output_gradients if gradient is not None]
+    if len(outputs) != len(program.output_gradients):
+        raise AutodiffError("missing_derivative_ir", "output_gradients has a None entry, which is no value of a graph")
+    nodes = [*forward_graph.nodes, *program.nodes]
+    _distinct_node_ids(nodes)
+    producers = producer_index(nodes, category="malformed_derivative_ir")
+    reachable = post_order([producers[v] for v in outputs if v in producers], producers)
+    declared = {value_id for value_id, _ in forward_graph.inputs}
+    read = [*[v for node in reachable for v in node.input_value_ids], *outputs]
+    seeds = dict.fromkeys([v for v in read if v not in producers and v not in declared])
+    inputs = [*forward_graph.inputs, *[(v, program.value_typespecs.get(v)) for v in seeds]]
+    return TensorGraph(reachable, inputs, outputs)
+
+
+class _Reverse:
+    """The state of one reverse sweep."""
+
+    def __init__(self, emit: Emitter, targets: Sequence[str]) -> None:
+        self._emit = emit
+        self._targets = frozenset(targets)
+        self._flowing = set(targets)  # the values that some target flows into
+        self._contributions: dict[str, list[str]] = {}  # of values whose gradient is not yet added up
+        self._gradients: dict[str, str] = {}  # of targets that a node produces
+
+    def contribute(self, value_id: str, gradient: str) -> None:
+        self._contributions.setdefault(value_id, []).append(gradient)
+
+    def mark_flow(self, order: Sequence[TensorNodeRecord]) -> None:
+        flowing = self._flowing
+        for node in order:
+            for operand in node.input_value_ids:
+                if operand in flowing:
+                    flowing.add(node.output_value_id)
+                    break
+
+    def visit(self, node: TensorNodeRecord) -> None:
+        """Hands the cotangent of the node's value on to the operands that need one."""
+        value_id = node.output_value_id
+        contributions = self._contributions.pop(value_id, None)
+        if contributions is None:
+            return
+        upstream = contributions[0] if len(contributions) == 1 else self._add_up(contributions)
+        if value_id in self._targets:
+            self._gradients[value_id] = upstream
+        if self._flowing.isdisjoint(node.input_value_ids):
+            return
+        try:
+            self._emit.check(node)
+            self._hand_on(node, node.operator.vjp(self._emit, node, upstream))
+        except AutodiffError as error:
+            where = f"differentiating node {quote(node.node_id)} ({node.operator.name})"
+            raise AutodiffError(error.category, f"{where}: {error.message}") from error
+        except Exception as error:
+            raise AutodiffError(
+                "missing_derivative_behavior",
+                f"the VJP of operator {node.operator.name} failed on node {quote(node.node_id)}:"
+                f" {type(error).__name__}: {error}",
+            ) from error
+
+    def gradient_of(self, target: str) -> str:
+        """The id of a target's gradient, added up now if no node did so."""
+        if target not in self._gradients:
+            contributions = self._contributions.get(target)
+            if contributions is None:
+                raise AutodiffError(
+                    "missing_derivative_behavior",
+                    f"no output depends on the wrt value {quote(target)}, so it has no gradient",
+                )
+            self._gradients[target] = self._add_up(contributions)
+        return self._gradients[target]
+
+    def _hand_on(self, node: TensorNodeRecord, entries: Sequence[str | Callable[[], str] | None]) -> None:
+        operands = node.input_value_ids
+        if not isinstance(entries, (tuple, list)) or len(entries) != len(operands):
+            raise AutodiffError(
+                "missing_derivative_behavior",
+                f"the VJP returned {quote(entries)}; expected one entry for each of {len(operands)} operands",
+            )
+        joined: dict[str, str] = {}  # an operand may fill several slots, and each counts
+        for operand, entry in zip(operands, entries, strict=True):
+            if operand not in self._flowing:
+                continue
+            gradient = entry() if callable(entry) else entry
+            if gradient is None:
+                continue
+            gradient = self._undo_broadcast(gradient, operand)
+            joined[operand] = self._emit(AddOperator, joined[operand], gradient) if operand in joined else gradient
+        for operand, gradient in joined.items():
+            self.contribute(operand, gradient)
+
+    def _add_up(self, gradients: Sequence[str]) -> str:
+        """The left fold of the contributions in their order of creation."""
+        total = gradients[0]
+        for gradient in gradients[1:]:
+            total = self._emit(AddOperator, total, gradient)
+        return total
+
+    def _undo_broadcast(self, gradient: str, operand: str) -> str:
+        """Sums a gradient over the axes along which its operand was repeated."""
+        source, target = self._emit.type(operand), self._emit.type(gradient)
+        if source is target or source is None or target is None or source.shape == target.shape:
+            return gradient
+        if not broadcast_plan(source.shape, target.shape, self._emit.symbols):
+            return gradient
+        return self._emit(BroadcastReduceOperator, gradient, target_shape=list(source.shape))
+
+
+def _check_seed(spec: Typespec, known: Typespec | None, *, label: str, output: str) -> None:
+    seed_dtype = parse_dtype(spec, label=label)
+    output_dtype = parse_dtype(known, label=output)
+    for dtype, owner in ((seed_dtype, label), (output_dtype, output)):
+        try:
+            check_floating(dtype)
+        except AutodiffError as error:
+            raise AutodiffError(error.category, f"{owner}: {error.message}") from None
+    seed_shape = parse_shape(spec_field(spec, "shape"), label=label)
+    output_shape = parse_shape(spec_field(known, "shape"), label=output)
+    try:
+        unify_shapes(seed_shape, output_shape, {}, category="seed_shape_mismatch")
+    except AutodiffError as error:
+        raise AutodiffError(error.category, f"{label} and {output}: {error.message}") from None
+    if seed_dtype != output_dtype:
+        raise AutodiffError("dtype_mismatch", f"{label} has dtype {seed_dtype}, {output} has {output_dtype}")
+
+
+def _seed_specs(given: Any, count: int) -> list[Any]:
+    """One seed typespec, or None, per output; a single one stands for a single output."""
+    specs = list(given) if is_sequence(given) else [given] * (count if given is None else 1)
+    if len(specs) != count:
+        raise TypeError(f"expected one seed typespec per output, got {len(specs)} for {count} outputs")
+    return specs
+
+
+def _ids(given: object, argument: str, *, allow_str: bool = True) -> list[str]:
+    if isinstance(given, str) and allow_str:
+        return [given]
+    if not is_sequence(given):
+        raise TypeError(f"{argument} must be a list of value ids, got {quote(given)}")
+    listed: list[str] = list(given)  # type: ignore[call-overload]
+    for value_id in listed:
+        if not isinstance(value_id, str):
+            raise TypeError(f"{argument} must hold value ids, which are str; got {quote(value_id)}")
+    return listed
+
+
+def _distinct_node_ids(nodes: Sequence[TensorNodeRecord]) -> set[str]:
+    ids = {node.node_id for node in nodes}
+    if len(ids) != len(nodes):
+        (duplicate, _), *_ = Counter([node.node_id for node in nodes]).most_common(1)
+        raise AutodiffError("malformed_derivative_ir", f"duplicate node id {quote(duplicate)}")
+    return ids

@@ -1,0 +1,183 @@
+"""One optimizer step as a graph: the declaration is checked, then the update runs once on traced tensors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from keyword import iskeyword
+from typing import Any, Final, TypeAlias
+
+from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.graph import Record, TensorGraph
+from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder
+from tinychain.autodiff.training.optimizers import Optimizer
+from tinychain.autodiff.types import TensorType, parse_type, unify_shapes
+
+_PARAMETER: Final = "parameter"
+_GRADIENT: Final = "gradient"
+
+UpdateRule: TypeAlias = Optimizer | Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class TracedUpdate(Record):
+    """A traced step. `input_value_ids` maps parameter, gradient, optimizer inputs and state names to value ids.
+
+    `updated_state_ids` maps each state name to the id of its new value; it is empty for a rule without state.
+    """
+
+    graph: TensorGraph
+    updated_parameter_id: str
+    input_value_ids: dict[str, str]
+    updated_state_ids: dict[str, str] = field(default_factory=dict)
+
+
+def trace_parameter_update(
+    update: UpdateRule,
+    *,
+    parameter: Mapping[str, Any],
+    gradient: Mapping[str, Any],
+    optimizer_inputs: Mapping[str, Mapping[str, Any]] | None = None,
+) -> TracedUpdate:
+    """Traces an `Optimizer` or a plain function of keyword tensors that returns the new parameter.
+
+    `parameter`, `gradient` and the values of `optimizer_inputs` are typespecs. Raises invalid_update_signature for names
+    that do not fit the rule, missing_*_metadata for an incomplete typespec, invalid_update_output for a result that is
+    no tensor of this trace or has not the parameter's type, RuntimeError inside an active trace, and what tracing raises.
+    """
+    declared: Mapping[str, Any] = {} if optimizer_inputs is None else optimizer_inputs
+    if not isinstance(declared, Mapping):
+        raise _bad_signature(f"optimizer_inputs must be a mapping of names to typespecs, got {quote(declared)}")
+    for name in declared:
+        _check_name(name, taken=(_PARAMETER, _GRADIENT), kind="optimizer input")
+    states = check_update_rule(update, tuple(declared))
+
+    types = {_PARAMETER: _type_of(_PARAMETER, parameter), _GRADIENT: _type_of(_GRADIENT, gradient)}
+    for name, spec in declared.items():
+        types[name] = _type_of(name, spec)
+    for name in states:
+        types[name] = types[_PARAMETER]
+
+    with TensorGraphBuilder() as builder:
+        tensors = {
+            name: builder.input(name, dtype=type_.dtype, shape=type_.shape) for name, type_ in types.items()
+        }
+        result = update(**tensors)
+    updated, new_states = _split_result(result, states, rule_name(update))
+    checked = {_PARAMETER: updated, **new_states}
+    for name, tensor in checked.items():
+        _check_result(builder, name, tensor, types[_PARAMETER])
+    return TracedUpdate(
+        graph=builder.build(outputs=list(checked.values())),
+        updated_parameter_id=builder.value_id(updated),
+        input_value_ids={name: builder.value_id(tensor) for name, tensor in tensors.items()},
+        updated_state_ids={name: builder.value_id(tensor) for name, tensor in new_states.items()},
+    )
+
+
+def check_update_rule(update: object, declared: tuple[str, ...]) -> tuple[str, ...]:
+    """The state names of a rule whose signature takes the declared optimizer inputs, or invalid_update_signature."""
+    states: tuple[str, ...] = ()
+    function: Any = update
+    if isinstance(update, Optimizer):
+        required = _names(update.required_optimizer_inputs, f"{rule_name(update)}.required_optimizer_inputs")
+        if set(required) != set(declared):
+            raise _bad_signature(
+                f"{rule_name(update)} requires the optimizer inputs {sorted(required)}; declared are {sorted(declared)}"
+            )
+        states = _names(update.state, f"{rule_name(update)}.state")
+        for name in states:
+            _check_name(name, taken=(_PARAMETER, _GRADIENT, *declared), kind="state")
+        function = update.update
+    if not callable(function):
+        raise _bad_signature(f"the update must be an Optimizer or a callable, got {quote(update)}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise _bad_signature(f"the signature of {rule_name(update)} cannot be read: {error}") from error
+    keywords = dict.fromkeys((_PARAMETER, _GRADIENT, *declared, *states))
+    try:
+        signature.bind(**keywords)
+    except TypeError as error:
+        raise _bad_signature(
+            f"{rule_name(update)}{signature} does not take the keywords {list(keywords)}: {error}"
+        ) from error
+    return states
+
+
+def rule_name(update: object) -> str:
+    """The class name of an optimizer; the qualified name of a function."""
+    if isinstance(update, Optimizer):
+        return type(update).__name__
+    name = getattr(update, "__qualname__", None)
+    return name if isinstance(name, str) and name else type(update).__qualname__
+
+
+def _split_result(result: object, states: tuple[str, ...], rule: str) -> tuple[Tensor, dict[str, Tensor]]:
+    if not states:
+        if not isinstance(result, Tensor):
+            raise AutodiffError(
+                "invalid_update_output", f"{rule} must return the new parameter, a Tensor; got {quote(result)}"
+            )
+        return result, {}
+    match result:
+        case (Tensor() as updated, Mapping() as new_states) if set(new_states) == set(states):
+            for name in states:
+                if not isinstance(new_states[name], Tensor):
+                    raise AutodiffError(
+                        "invalid_update_output",
+                        f"{rule} must return a Tensor as the state {name!r}, got {quote(new_states[name])}",
+                    )
+            return updated, {name: new_states[name] for name in states}
+    raise AutodiffError(
+        "invalid_update_output",
+        f"{rule} must return (new_parameter, {{name: new_state}}) with the states {list(states)}, got {quote(result)}",
+    )
+
+
+def _check_result(builder: TensorGraphBuilder, name: str, tensor: Tensor, expected: TensorType) -> None:
+    try:
+        type_ = builder.type_of(tensor)
+    except ValueError as error:
+        raise AutodiffError("invalid_update_output", f"the new {name} is a tensor of another trace: {error}") from error
+    if type_ is None:
+        raise AutodiffError("invalid_update_output", f"the new {name} is untyped; compute it from the given tensors")
+    try:
+        unify_shapes(type_.shape, expected.shape, builder.symbols, category="invalid_update_output")
+    except AutodiffError as error:
+        raise AutodiffError(
+            error.category, f"the new {name} is {type_}, not of the parameter's type {expected}: {error.message}"
+        ) from None
+
+
+def _type_of(name: str, spec: object) -> TensorType:
+    try:
+        return parse_type(spec, label=f"input {quote(name)}")
+    except AutodiffError:
+        raise
+    except Exception as error:
+        raise AutodiffError(
+            "missing_shape_metadata", f"the shape of input {quote(name)} cannot be read: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _names(value: object, label: str) -> tuple[str, ...]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Collection):
+        raise _bad_signature(f"{label} must be a collection of names, got {quote(value)}")
+    names = tuple(value)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise _bad_signature(f"{label} must hold non-empty str names, got {quote(name)}")
+    return names
+
+
+def _check_name(name: object, *, taken: tuple[str, ...], kind: str) -> None:
+    if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
+        raise _bad_signature(f"{kind} name {quote(name)} is not an identifier that can be passed as a keyword")
+    if name in taken:
+        raise _bad_signature(f"{kind} name {quote(name)} is already taken by another input of the update")
+
+
+def _bad_signature(message: str) -> AutodiffError:
+    return AutodiffError("invalid_update_signature", message)
