@@ -6,9 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tinychain.autodiff.graph import DerivativeProgram, TensorGraph
 from tinychain.autodiff.text import format_text
+
+# A machine shared by many jobs makes any one example slow now and then.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 

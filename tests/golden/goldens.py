@@ -67,7 +67,7 @@ def notation_of_ids() -> Artifact:
 def notation_of_values() -> Artifact:
     """Every kind of value keeps its kind."""
     numbers = [0, -1, 2**64, True, None, 0.1, -0.0, 1e300, 5e-324, float("nan"), float("inf"), float("-inf")]
-    params = {"numbers": numbers, "text": "mul", "a key": {"nested": [[], {}]}}
+    params: dict[str, Any] = {"numbers": numbers, "text": "mul", "a key": {"nested": [[], {}]}}
     return TensorGraph(nodes=[node(1, OwnMulOperator(), "v0", **params)], inputs=[("v0", None)], outputs=["v1"])
 
 
@@ -131,7 +131,7 @@ def mse_gradient() -> Artifact:
 
 
 @golden
-def mse_gradient_of_a_symbolic_matrix() -> Artifact:
+def gradient_with_a_symbolic_dim() -> Artifact:
     return gradient(trace(lambda x, w: (x @ w).sum(), ["N", 3], [3, 1]))
 
 

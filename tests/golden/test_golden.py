@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conftest import GOLDEN_FOLDER
 
+from conftest import GOLDEN_FOLDER
 from goldens import GOLDENS, Artifact, OwnMulOperator
 from tinychain.autodiff.text import parse_text
 

@@ -49,10 +49,12 @@ class Emitter:
         self._specs = specs
         self._types: dict[str, TensorType] = {}
         self._operators: dict[type[TensorOperator], TensorOperator] = {}
+        self._checked_forms: set[tuple[object, ...]] = set()
         # Typespecs are shared by many values, so each is parsed and built once. Keyed by identity (a mapping has no
         # hash), which holds because the entry keeps its typespec alive.
         self._parsed: dict[int, tuple[Typespec, TensorType | None]] = {}
         self._built: dict[TensorType, Typespec] = {}
+        self._derived: dict[tuple[object, ...], TensorType] = {}
 
     def __call__(
         self, operator: type[TensorOperator], *operands: str, into: str | None = None, **op_params: Any
@@ -112,6 +114,19 @@ class Emitter:
         the operator's `shape_category` where the declared shape is not the derived one. Untyped operands pass.
         """
         operator, op_params = node.operator, node.op_params
+        form = (type(operator), len(node.input_value_ids), *op_params)
+        if form not in self._checked_forms:
+            self._check_form(node)
+            self._checked_forms.add(form)
+        if type(operator).result_type is TensorOperator.result_type:
+            return
+        derived = self._derive(operator, node.input_value_ids, op_params)
+        declared = self.type(node.output_value_id)
+        if derived != declared and derived is not None and declared is not None:
+            self._check_declared(node, declared, derived)
+
+    def _check_form(self, node: TensorNodeRecord) -> None:
+        operator, op_params = node.operator, node.op_params
         expected = operator.operand_count(op_params)
         if expected is not None and expected != len(node.input_value_ids):
             raise AutodiffError(
@@ -119,19 +134,13 @@ class Emitter:
                 f"{operator.route_name} VJP requires exactly {_COUNTS.get(expected, f'{expected} inputs')}; node"
                 f" {quote(node.node_id)} has {len(node.input_value_ids)}",
             )
-        if type(operator).result_type is TensorOperator.result_type:
-            return
         for key in op_params:
-            if key not in operator.params:
+            if key not in operator.params and type(operator).result_type is not TensorOperator.result_type:
                 raise AutodiffError(
                     "malformed_derivative_ir",
                     f"node {quote(node.node_id)} ({operator.name}) has the op_params key {quote(key)}; expected"
                     f" {list(operator.params)}",
                 )
-        derived = self._derive(operator, node.input_value_ids, op_params)
-        declared = self.type(node.output_value_id)
-        if derived is not declared and derived is not None and declared is not None:
-            self._check_declared(node, declared, derived)
 
     def _check_declared(self, node: TensorNodeRecord, declared: TensorType, derived: TensorType) -> None:
         label = f"node {quote(node.node_id)} ({node.operator.name}) declares {declared}; its operands give {derived}"
@@ -146,20 +155,34 @@ class Emitter:
         self, operator: TensorOperator, operands: Sequence[str], op_params: Mapping[str, Any]
     ) -> TensorType | None:
         known = self._types
-        types = []
-        for operand in operands:
-            type_ = known.get(operand) or self._read_type(operand)
-            if type_ is None:
-                return None
-            types.append(type_)
-        symbols = self.symbols.copy()
+        types = tuple([known.get(operand) or self._read_type(operand) for operand in operands])
+        if None in types:
+            return None
+        if op_params:
+            return self._apply_rule(operator, operands, types, op_params)
+        # Bindings are never undone, so a rule that has accepted some types once gives the same result for them again.
+        key = (type(operator), *types)
+        result = self._derived.get(key)
+        if result is None:
+            result = self._derived[key] = self._apply_rule(operator, operands, types, op_params)
+        return result
+
+    def _apply_rule(
+        self,
+        operator: TensorOperator,
+        operands: Sequence[str],
+        types: tuple[Any, ...],
+        op_params: Mapping[str, Any],
+    ) -> TensorType:
+        symbols = self.symbols
+        bound = len(symbols)
         try:
-            result = operator.result_type(symbols, *types, **op_params)
+            return operator.result_type(symbols, *types, **op_params)
         except AutodiffError as error:
+            while len(symbols) > bound:  # a rule only adds bindings, so the last ones are the failed rule's
+                symbols.popitem()
             described = ", ".join(f"{quote(v)}: {t}" for v, t in zip(operands, types, strict=True))
             raise AutodiffError(error.category, f"{operator.name}({described}): {error.message}") from None
-        self.symbols = symbols
-        return result
 
     def _read_type(self, value_id: str) -> TensorType | None:
         spec = self._specs.get(value_id)

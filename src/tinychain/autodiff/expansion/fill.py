@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.graph import TensorNodeRecord
 from tinychain.autodiff.lowering import OperationContext
 from tinychain.autodiff.operators.constant import FillDescriptor, FillOperator, parse_fill
-from tinychain.autodiff.types import is_sequence
+from tinychain.autodiff.types import is_sequence, spec_field
 
 
 def fill_descriptor(node: TensorNodeRecord | OperationContext) -> FillDescriptor:
@@ -30,12 +28,9 @@ def fill_descriptor(node: TensorNodeRecord | OperationContext) -> FillDescriptor
         )
     descriptor = parse_fill(node.op_params, label=label)
     spec = node.output_typespec
-    if spec is not None and not (
-        isinstance(spec, Mapping)
-        and spec.get("dtype") == descriptor.dtype
-        and is_sequence(spec.get("shape"))
-        and tuple(spec["shape"]) == descriptor.shape
-    ):
+    shape = spec_field(spec, "shape")
+    agrees = spec_field(spec, "dtype") == descriptor.dtype and is_sequence(shape) and tuple(shape) == descriptor.shape
+    if spec is not None and not agrees:
         raise AutodiffError(
             "malformed_derivative_ir",
             f"{label} declares {quote(spec)}; its params give dtype {quote(descriptor.dtype)} and shape"

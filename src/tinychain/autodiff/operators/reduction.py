@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from tinychain.autodiff.emitter import Emitter
@@ -146,7 +147,7 @@ def float_count(shape: Shape) -> float:
     try:
         return float(count)
     except OverflowError:
-        digits = str(count) if count.bit_length() < 10_000 else f"{count:#x}"  # str refuses longer ints
+        digits = Decimal(count)  # its str has no limit, unlike that of an int
         raise AutodiffError(
             "unsupported_reduction", f"the element count {digits} is beyond the range of a float"
         ) from None

@@ -13,9 +13,9 @@ where it can be one and a quoted string otherwise, in which `\\u{1f600}` is a co
 (ints of very many digits in hex). A typespec of dtype and shape alone is `dtype[dims]`, any other is a mapping.
 
 A program has no inputs, but one `metadata field = value` line per field, `gradient wrt = id` lines, `output id` (or
-`output null`) for each output gradient, and `value id : typespec` lines for its `value_typespecs`. The line `value *`
-adds the typespec that each node states and sorts the whole table by id. Blank lines and lines that begin with `#` are
-skipped, and statements may stand in any order; those of one kind keep theirs.
+`output null`) for each output gradient, and `value id : typespec` lines for its `value_typespecs`. The line
+`value * except id, id` adds the typespec that each node states, but for those values, and sorts the table by id. Blank
+lines and lines that begin with `#` are skipped, and statements may stand in any order; those of one kind keep theirs.
 """
 
 from tinychain.autodiff.text.parse import parse_text

@@ -98,7 +98,7 @@ class Line:
         try:
             return parse_string(token)
         except ValueError:
-            self.fail(r'a string with no escapes but \\, \", \n and \u{hex}')
+            self.fail(r"a string with no escapes but \\, \", \n and \u{hex}")
 
     def value(self, depth: int = 0) -> Any:
         """A number, quoted string, true, false, null, list or mapping."""
@@ -160,19 +160,19 @@ class Line:
             self.fail(f"lists and mappings that nest no deeper than {MAX_DEPTH}")
         self.expect(bracket)
 
-    def _separator(self, bracket: str) -> None:
+    def _separator(self, end: str) -> None:
         if not self.accept(","):
-            self.fail(f'"," or "{bracket}"')
+            self.fail(f'"," or "{end}"' if end else '"," or the end of the line')
 
-    def operands(self) -> list[str]:
-        """Strings in parentheses."""
-        self.expect("(")
-        operands: list[str] = []
-        while not self.accept(")"):
-            if operands:
-                self._separator(")")
-            operands.append(self.string("an operand"))
-        return operands
+    def strings(self, role: str, *, until: str = "") -> list[str]:
+        """Strings between commas up to `until`, which is passed unless it is the line's end."""
+        strings: list[str] = []
+        while not self.at(until):
+            if strings:
+                self._separator(until)
+            strings.append(self.string(role))
+        self._at += bool(until)
+        return strings
 
     def typespec(self, *, before: int = 0) -> Any:
         """The typespec after a colon, or None; `before` tokens of the statement stand between it and the line's end."""

@@ -15,9 +15,7 @@ PACKAGE_OPERATORS: Final[dict[str, type[TensorOperator]]] = {operator().route_na
 MAX_DEPTH: Final = 100
 
 #: Words with a meaning of their own; a string that is one is written quoted.
-RESERVED: Final = frozenset(
-    {"input", "output", "gradient", "value", "metadata", "true", "false", "null", "nan", "inf"}
-)
+RESERVED: Final = frozenset({"input", "output", "gradient", "value", "metadata", "true", "false", "null", "nan", "inf"})
 
 # Possessive quantifiers keep every match linear, whatever the text.
 WORD: Final = r"[^\W\d][\w.]*+"
@@ -29,7 +27,7 @@ _is_word = re.compile(WORD).fullmatch
 
 def format_string(text: str) -> str:
     """A bare word, or a quoted string of printable characters and escapes."""
-    if text.isascii() and text.isidentifier() or _is_word(text):
+    if (text.isascii() and text.isidentifier()) or _is_word(text):
         return text if text not in RESERVED else f'"{text}"'
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'

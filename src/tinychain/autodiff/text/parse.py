@@ -74,6 +74,8 @@ class _Operators:
     def __init__(self, line: Line, own: Iterable[type[TensorOperator]]) -> None:
         self._line = line
         self._instances: dict[tuple[str, str | None], TensorOperator] = {}
+        if not isinstance(own, Iterable):
+            raise TypeError(f"operators must be an iterable of TensorOperator subclasses, got {quote(own)}")
         classes: dict[str, type[TensorOperator]] = {}
         for operator in own:
             if not (isinstance(operator, type) and issubclass(operator, TensorOperator)):
@@ -126,7 +128,8 @@ class _Statements:
         value_id = line.string("a statement")
         line.expect("=")
         operator = self.operators.read()
-        operands = line.operands()
+        line.expect("(")
+        operands = line.strings("an operand", until=")")
         op_params = line.mapping() if line.at("{") else {}
         spec = line.typespec(before=2)
         line.expect("@")
@@ -168,6 +171,7 @@ class _ProgramStatements(_Statements):
         self.metadata: dict[str, Any] = {}
         self.values: dict[str, Any] = {}
         self.values_follow_nodes = False
+        self.values_absent: list[str] = []
         self.gradients: dict[str, str] = {}
         self.output_gradients: list[str | None] = []
         self.readers = {
@@ -193,6 +197,9 @@ class _ProgramStatements(_Statements):
         if not self.values_follow_nodes:
             return self.values
         stated = {node.output_value_id: node.output_typespec for node in self.nodes if node.output_typespec is not None}
+        for value_id in self.values_absent:
+            if stated.pop(value_id, None) is None:
+                self.line.reject(f"value {quote(value_id)} is excepted though no node states its typespec")
         twice = min(self.values.keys() & stated.keys(), default=None)
         if twice is not None:
             self.line.reject(f"value {quote(twice)} has a value line beside 'value *' and its node's typespec")
@@ -211,6 +218,8 @@ class _ProgramStatements(_Statements):
         self.line.expect("value")
         if self.line.accept("*"):
             self.values_follow_nodes = True
+            if self.line.accept("except"):
+                self.values_absent += self.line.strings("a value id")
             return
         value_id = self.line.string('a value id or "*"')
         if value_id in self.values:

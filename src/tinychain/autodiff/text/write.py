@@ -186,20 +186,23 @@ class _Writer:
         return f"{format_string(operator.__name__)}<{format_string(route_name)}>"
 
     def _values(self, table: Mapping[str, Any], nodes: Sequence[TensorNodeRecord]) -> Iterator[str]:
-        ids = [_id(value_id, "a key of value_typespecs") for value_id in table]
-        stated = {node.output_value_id for node in nodes if node.output_typespec is not None}
-        follows = bool(stated) and self._follows(table, nodes)
-        for text, (value_id, spec) in zip(ids, table.items(), strict=True):
+        ids = {value_id: _id(value_id, "a key of value_typespecs") for value_id in table}
+        stated = {node.output_value_id: node for node in nodes if node.output_typespec is not None}
+        absent = [_id(value_id, "a node's output") for value_id in stated if value_id not in table]
+        follows = 2 * len(absent) < len(stated) and self._follows(table, nodes)
+        for value_id, spec in table.items():
             if not (follows and value_id in stated):
-                yield f"  value {text}{self._typespec(spec, value_id)}"
+                yield f"  value {ids[value_id]}{self._typespec(spec, value_id)}"
         if follows:
-            yield "  value *"
+            yield f"  value * except {', '.join(absent)}" if absent else "  value *"
 
     def _follows(self, table: Mapping[str, Any], nodes: Sequence[TensorNodeRecord]) -> bool:
-        """Whether the table is sorted and holds the typespec that each node states."""
+        """Whether the table is sorted and has no other typespec for a value than its node states."""
         for node in nodes:
             spec, value_id = node.output_typespec, node.output_value_id
-            if spec is not None and self._typespec(spec, value_id) != self._typespec(table.get(value_id), value_id):
+            if spec is None or value_id not in table:
+                continue
+            if self._typespec(spec, value_id) != self._typespec(table[value_id], value_id):
                 return False
         return all(map(lt, table, list(table)[1:]))
 

@@ -17,7 +17,7 @@ from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.lowering import LoweredProgram, OperationContext
 from tinychain.autodiff.types import TensorType, bind, is_sequence, parse_type, resolve_shape
 
-DTYPES: Final = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+DTYPES: Final[Mapping[str, np.dtype[Any]]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
 
 
 class Array:
