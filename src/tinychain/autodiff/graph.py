@@ -265,9 +265,7 @@ def producer_index(nodes: Iterable[TensorNodeRecord], *, category: str) -> dict[
     return producers
 
 
-def post_order(
-    roots: Iterable[TensorNodeRecord], producers: Mapping[str, TensorNodeRecord]
-) -> list[TensorNodeRecord]:
+def post_order(roots: Iterable[TensorNodeRecord], producers: Mapping[str, TensorNodeRecord]) -> list[TensorNodeRecord]:
     """Depth-first post-order from the roots, operands left to right: every node after its producers.
 
     `producers` bounds the walk: a value outside it is free. A cycle raises malformed_derivative_ir.
@@ -281,7 +279,9 @@ def post_order(
             value_id = node.output_value_id
             state = done.get(value_id)
             if state is None:
-                pending = [operand for operand in node.input_value_ids if operand in producers and not done.get(operand)]
+                pending = [
+                    operand for operand in node.input_value_ids if operand in producers and not done.get(operand)
+                ]
                 if pending:
                     done[value_id] = False
                     for operand in reversed(pending):

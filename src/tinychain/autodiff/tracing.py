@@ -214,7 +214,7 @@ class Tensor:
 
     @property
     def dtype(self) -> str:
-        """"f32" or "f64"."""
+        """ "f32" or "f64"."""
         return self._known_type().dtype
 
     @property
@@ -391,9 +391,7 @@ class TensorGraphBuilder:
         """`mark_output` by id; TypeError for a bad one."""
         self._marked.setdefault(_check_id(value_id, "value_id"))
 
-    def apply(
-        self, operator: type[TensorOperator], operands: Sequence[Tensor], op_params: Mapping[str, Any]
-    ) -> Tensor:
+    def apply(self, operator: type[TensorOperator], operands: Sequence[Tensor], op_params: Mapping[str, Any]) -> Tensor:
         """Records one operation and returns its result: how an operator of your own gets into a trace."""
         known = self._value_ids
         operand_ids = [known.get(id(operand)) or self._operand_id(operand) for operand in operands]

@@ -65,15 +65,11 @@ def expand_mean_graph_detailed(
     prefix = check_prefix(reserved_id_prefix)
     if not isinstance(graph, TensorGraph):
         raise TypeError(f"graph must be a TensorGraph, got {quote(graph)}")
+    rewriter = Rewriter(
+        graph.nodes, declared=[value_id for value_id, _ in graph.inputs], mentioned=graph.outputs, prefix=prefix
+    )
     specs: dict[str, Typespec | None] = dict(graph.inputs)
     specs.update([(node.output_value_id, node.output_typespec) for node in graph.nodes])
-    rewriter = Rewriter(
-        graph.nodes,
-        declared=[value_id for value_id, _ in graph.inputs],
-        mentioned=graph.outputs,
-        specs=specs,
-        prefix=prefix,
-    )
     means = [node for node in graph.nodes if type(node.operator) is MeanOperator]
     for node in means:
         check_mean(node, specs, prefix)
@@ -86,6 +82,7 @@ def expand_mean_graph_detailed(
     nodes = rewriter.run(
         {node.node_id: (node,) for node in means},
         expand,
+        specs=specs,
         pass_name=MEAN_EXPANSION_FORWARD,
         tier=lambda node: _RANK_PRESERVING if node.op_params["keepdims"] else _RANK_REDUCING,
     )
@@ -110,22 +107,25 @@ def expand_mean_derivative_program_detailed(
     prefix = check_prefix(reserved_id_prefix)
     if not isinstance(program, DerivativeProgram):
         raise TypeError(f"program must be a DerivativeProgram, got {quote(program)}")
-    specs: dict[str, Typespec | None] = dict(program.value_typespecs)
-    specs.update([(node.output_value_id, node.output_typespec) for node in program.nodes if node.output_typespec])
     outputs = [gradient for gradient in program.output_gradients if gradient is not None]
     rewriter = Rewriter(
         program.nodes,
         declared=(),
         mentioned=[*program.gradients, *program.gradients.values(), *outputs, *program.value_typespecs],
-        specs=specs,
         prefix=prefix,
     )
+    specs: dict[str, Typespec | None] = dict(program.value_typespecs)
+    specs.update([(node.output_value_id, node.output_typespec) for node in program.nodes if node.output_typespec])
     matches = _broadcast_scales(program, specs)
     if not matches:
         return MeanDerivativeExpansionResult(program, ())
 
     nodes = rewriter.run(
-        matches, _emit_broadcast_scale, pass_name=BROADCAST_SCALE_EXPANSION, tier=lambda _: _RANK_PRESERVING
+        matches,
+        _emit_broadcast_scale,
+        specs=specs,
+        pass_name=BROADCAST_SCALE_EXPANSION,
+        tier=lambda _: _RANK_PRESERVING,
     )
     return MeanDerivativeExpansionResult(replace(program, nodes=nodes), tuple(rewriter.regions))
 
@@ -154,9 +154,7 @@ def _broadcast_scales(
     return matches
 
 
-def _is_mean_gradient(
-    broadcast: TensorNodeRecord, div: TensorNodeRecord, specs: Mapping[str, Typespec | None]
-) -> bool:
+def _is_mean_gradient(broadcast: TensorNodeRecord, div: TensorNodeRecord, specs: Mapping[str, Typespec | None]) -> bool:
     divisor = div.op_params.get("right_literal")
     if set(div.op_params) != {"right_literal"} or isinstance(divisor, bool) or not isinstance(divisor, (int, float)):
         return False

@@ -5,8 +5,9 @@ A pass decides which nodes to rewrite and what to emit. What every pass must get
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from tinychain.autodiff.emitter import Emitter
@@ -48,26 +49,27 @@ def check_prefix(prefix: object) -> str:
 class Rewriter:
     """Copies the nodes of one artifact in order, replacing some by emitted regions.
 
-    Raises malformed_derivative_ir for duplicate node ids, duplicate values among `declared` and node outputs, and for a
-    minted id that the artifact mentions anywhere: in its nodes, in `declared` or in `mentioned`.
+    Raises malformed_derivative_ir for an id that is no str, duplicate node ids, duplicate values among `declared` and
+    node outputs, and for a minted id that the artifact mentions anywhere: in its nodes, in `declared` or in `mentioned`.
+    TypeError for a node that is no TensorNodeRecord.
     """
 
     def __init__(
-        self,
-        nodes: Sequence[TensorNodeRecord],
-        *,
-        declared: Iterable[str],
-        mentioned: Iterable[str],
-        specs: dict[str, Typespec | None],
-        prefix: str,
+        self, nodes: Sequence[TensorNodeRecord], *, declared: Collection[str], mentioned: Collection[str], prefix: str
     ) -> None:
+        for node in nodes:
+            if not isinstance(node, TensorNodeRecord):
+                raise TypeError(f"nodes must hold TensorNodeRecords, got {quote(node)}")
         self._prefix = prefix
         self._nodes = nodes
-        declared = list(declared)
-        self._check_unique("node", [node.node_id for node in nodes])
-        self._check_unique("value", [*declared, *[node.output_value_id for node in nodes]])
         self._other_ids = [*declared, *mentioned]
-        self._specs = specs
+        node_ids = [node.node_id for node in nodes]
+        values = [*declared, *[node.output_value_id for node in nodes]]
+        for id_ in chain(node_ids, self._other_ids, chain.from_iterable(map(value_ids, nodes))):
+            if not isinstance(id_, str):
+                raise AutodiffError("malformed_derivative_ir", f"an id must be a str, got {quote(id_)}")
+        self._check_unique("node", node_ids)
+        self._check_unique("value", values)
         self.regions: list[MeanExpansionRegion] = []
 
     def run(
@@ -75,6 +77,7 @@ class Rewriter:
         matches: dict[str, tuple[TensorNodeRecord, ...]],
         expand: Callable[[Emitter, tuple[TensorNodeRecord, ...]], None],
         *,
+        specs: Mapping[str, Typespec | None],
         pass_name: str,
         tier: Callable[[TensorNodeRecord], str],
     ) -> list[TensorNodeRecord]:
@@ -84,7 +87,7 @@ class Rewriter:
         """
         taken = self._ids_with_prefix()
         emit = Emitter(
-            specs=self._specs,
+            specs=specs,
             mint_value=_mint_fresh(f"{self._prefix}v", taken),
             mint_node=_mint_fresh(f"{self._prefix}n", taken),
         )

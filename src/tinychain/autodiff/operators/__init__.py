@@ -40,4 +40,21 @@ OPERATORS: Final[tuple[type[TensorOperator], ...]] = (
     FillOperator,
 )
 
-__all__ = ["OPERATORS", *[operator.__name__ for operator in OPERATORS]]
+__all__ = [
+    "OPERATORS",
+    "AddOperator",
+    "BroadcastOperator",
+    "BroadcastReduceOperator",
+    "DivOperator",
+    "FillOperator",
+    "MatmulOperator",
+    "MaxOperator",
+    "MeanOperator",
+    "MinOperator",
+    "MulOperator",
+    "ProductOperator",
+    "ReshapeOperator",
+    "SubOperator",
+    "SumOperator",
+    "TransposeOperator",
+]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.graph import Record, Sample, TensorNodeRecord, TensorOperator
-from tinychain.autodiff.types import Symbols, TensorType, as_int, check_floating, is_sequence
+from tinychain.autodiff.types import Symbols, TensorType, as_int, check_floating, check_literal, is_sequence
 
 FILL_ROUTE_NAME: Final = "fill"
 
@@ -27,7 +27,7 @@ class FillDescriptor(Record):
 def parse_fill(op_params: Mapping[str, Any], *, label: str) -> FillDescriptor:
     """The checked descriptor in a fill's params.
 
-    Raises malformed_derivative_ir for a foreign key or a fill that is no number, missing_dtype_metadata and
+    Raises malformed_derivative_ir for a foreign key or a fill that is no number of a float's range, missing_dtype_metadata and
     missing_shape_metadata for the other two.
     """
     foreign = [key for key in op_params if key not in FillOperator.params]
@@ -37,10 +37,10 @@ def parse_fill(op_params: Mapping[str, Any], *, label: str) -> FillDescriptor:
             f"{label} has the op_params key {quote(foreign[0])}; a fill has only {', '.join(FillOperator.params)}",
         )
     fill, dtype, shape = op_params.get("fill"), op_params.get("dtype"), op_params.get("shape")
-    if isinstance(fill, bool) or not isinstance(fill, (int, float)):
-        raise AutodiffError(
-            "malformed_derivative_ir", f"{label} has the fill {quote(fill)}; expected an int or a float"
-        )
+    try:
+        number = check_literal(fill)
+    except AutodiffError as error:
+        raise AutodiffError(error.category, f"{label} has a bad fill: {error.message}") from None
     if not isinstance(dtype, str) or not dtype:
         raise AutodiffError("missing_dtype_metadata", f"{label} has the dtype {quote(dtype)}; expected a non-empty str")
     sizes = [as_int(dim) for dim in shape] if is_sequence(shape) else [None]  # type: ignore[union-attr]
@@ -49,7 +49,7 @@ def parse_fill(op_params: Mapping[str, Any], *, label: str) -> FillDescriptor:
         raise AutodiffError(
             "missing_shape_metadata", f"{label} has the shape {quote(shape)}; expected a list of non-negative ints"
         )
-    return FillDescriptor(fill=fill, dtype=dtype, shape=dims)
+    return FillDescriptor(fill=number, dtype=dtype, shape=dims)
 
 
 class FillOperator(TensorOperator):
@@ -73,4 +73,4 @@ class FillOperator(TensorOperator):
         return ()
 
     def reference(self, xp: Any, *, fill: float, dtype: str, shape: Sequence[int]) -> Any:  # type: ignore[override]
-        return xp.full(tuple(shape), float(fill), dtype=getattr(xp, _XP_DTYPES[dtype]))
+        return xp.full(tuple(shape), check_literal(fill), dtype=getattr(xp, _XP_DTYPES[check_floating(dtype)]))

@@ -65,7 +65,7 @@ class SubOperator(_Elementwise):
         return g, lambda: emit(MulOperator, g, right_literal=-1.0)
 
     def reference(self, xp: Any, x: Any, y: Any = None, *, right_literal: float = 0.0) -> Any:  # type: ignore[override]
-        return x - (float(right_literal) if y is None else y)
+        return x - (check_literal(right_literal) if y is None else y)
 
 
 class MulOperator(_Elementwise):
@@ -82,7 +82,7 @@ class MulOperator(_Elementwise):
         return lambda: emit(MulOperator, g, y), lambda: emit(MulOperator, g, x)
 
     def reference(self, xp: Any, x: Any, y: Any = None, *, right_literal: float = 0.0) -> Any:  # type: ignore[override]
-        return x * (float(right_literal) if y is None else y)
+        return x * (check_literal(right_literal) if y is None else y)
 
 
 class DivOperator(_Elementwise):
@@ -105,4 +105,4 @@ class DivOperator(_Elementwise):
         return lambda: emit(DivOperator, g, y), wrt_y
 
     def reference(self, xp: Any, x: Any, y: Any = None, *, right_literal: float = 1.0) -> Any:  # type: ignore[override]
-        return x / (float(right_literal) if y is None else y)
+        return x / (check_literal(right_literal) if y is None else y)

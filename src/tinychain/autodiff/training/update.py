@@ -60,9 +60,7 @@ def trace_parameter_update(
         types[name] = types[_PARAMETER]
 
     with TensorGraphBuilder() as builder:
-        tensors = {
-            name: builder.input(name, dtype=type_.dtype, shape=type_.shape) for name, type_ in types.items()
-        }
+        tensors = {name: builder.input(name, dtype=type_.dtype, shape=type_.shape) for name, type_ in types.items()}
         result = update(**tensors)
     updated, new_states = _split_result(result, states, rule_name(update))
     checked = {_PARAMETER: updated, **new_states}
@@ -158,7 +156,8 @@ def _type_of(name: str, spec: object) -> TensorType:
         raise
     except Exception as error:
         raise AutodiffError(
-            "missing_shape_metadata", f"the shape of input {quote(name)} cannot be read: {type(error).__name__}: {error}"
+            "missing_shape_metadata",
+            f"the shape of input {quote(name)} cannot be read: {type(error).__name__}: {error}",
         ) from error
 
 

@@ -1,7 +1,7 @@
 """The NumPy backends: the reference, which runs every operator, and a limited one that only adds and multiplies.
 
-    program = lower_graph(graph, handlers=reference_registry(), bind_input=bind_input)
-    results = NumpyFunction(program)({"v0": x, "v1": y})
+program = lower_graph(graph, handlers=reference_registry(), bind_input=bind_input)
+results = NumpyFunction(program)({"v0": x, "v1": y})
 """
 
 from __future__ import annotations

@@ -69,7 +69,11 @@ def _check_equal_shapes(context: OperationContext) -> None:
 
 def _check_same_count(context: OperationContext) -> None:
     source, target = context.inputs[0].type, context.op_params["shape"]
-    if source is None or any(isinstance(dim, str) for dim in (*source.shape, *target)) or prod(source.shape) != prod(target):
+    if (
+        source is None
+        or any(isinstance(dim, str) for dim in (*source.shape, *target))
+        or prod(source.shape) != prod(target)
+    ):
         raise AutodiffError(
             "shape_mismatch",
             f"node {quote(context.node_id)} reshapes {source} to {list(target)}; this backend keeps the element count",
