@@ -58,10 +58,10 @@ types: $(STAMP)-dev,examples
 	$(BIN)/mypy
 
 bench: $(STAMP)-dev,bench
-	$(BIN)/python -m pytest benchmarks --write-tables
+	$(BIN)/python -m pytest benchmarks --write-tables --benchmark-columns=min,median,rounds
 
 bench-smoke: $(STAMP)-dev,bench
-	$(BIN)/python -m pytest benchmarks --smoke
+	$(BIN)/python -m pytest benchmarks --smoke --benchmark-columns=min
 
 all: lint types test test-slow bench-smoke
 

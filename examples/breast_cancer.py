@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -101,7 +102,8 @@ def trace(data: Data, dtype: str) -> Step:
         w = builder.input("w", dtype=dtype, shape=(columns, 1))
         value = loss(x, y, w)
     derivative = builder.vjp(value, wrt=[w], seed=SEED)
-    ids = {"x": x, "y": y, "w": w, "loss": value}
+    tensors = {"x": x, "y": y, "w": w, "loss": value}
+    ids = {name: builder.value_id(tensor) for name, tensor in tensors.items()}
     weights = {"dtype": dtype, "shape": [columns, 1]}
     update = trace_parameter_update(
         descend,
@@ -113,7 +115,7 @@ def trace(data: Data, dtype: str) -> Step:
         builder.build(outputs=value),
         derivative,
         update.graph,
-        {name: builder.value_id(tensor) for name, tensor in ids.items()} | {"gradient": derivative.output_gradients[0]},
+        ids | {"gradient": derivative.gradients[ids["w"]]},
         dict(update.input_value_ids, updated=update.updated_parameter_id),
     )
 
@@ -212,7 +214,7 @@ def operators_table(before: Step, after: Step) -> Table:
 def refusals(step: Step) -> list[str]:
     """What the limited backend says to each artifact."""
     said = []
-    lowerings = {
+    lowerings: dict[str, Callable[[], object]] = {
         "forward": lambda: lower_graph(step.forward, handlers=limited_registry()),
         "derivative": lambda: lower_derivative_program(
             step.derivative, forward_graph=step.forward, seed_value_ids=[SEED], handlers=limited_registry()
@@ -271,8 +273,9 @@ def main() -> None:
     arguments = parser.parse_args()
     console = Console()
     console.print(
-        "Training on a backend that owns add, mul, matmul, fill and a same-count reshape. It has no subtraction, so the"
-        " loss and the update are written with add and multiply; it has no transpose, so the data's is bound as an input."
+        "Training on a backend that owns add, mul, matmul, fill and a same-count reshape.\n"
+        "It has no subtraction: the loss and the update are written with add and multiply.\n"
+        "It has no transpose: that of the data matrix is bound as one more input."
     )
     agreed = [run(console, dtype, arguments.steps, arguments.learning_rate) for dtype in ("f64", "f32")]
     if not all(agreed):

@@ -18,6 +18,7 @@ from tinychain.autodiff.graph import (
     TensorNodeRecord,
     post_order,
     producer_index,
+    slot_setters,
 )
 from tinychain.autodiff.types import Shape, Typespec, is_sequence, parse_type
 
@@ -49,11 +50,7 @@ class ValueDependency(Record):
         _set_shape(self, shape)
 
 
-# See TensorNodeRecord: these are made by the million.
-_set_value_id = ValueDependency.value_id.__set__  # type: ignore[attr-defined]
-_set_provenance = ValueDependency.provenance.__set__  # type: ignore[attr-defined]
-_set_dtype = ValueDependency.dtype.__set__  # type: ignore[attr-defined]
-_set_shape = ValueDependency.shape.__set__  # type: ignore[attr-defined]
+_set_value_id, _set_provenance, _set_dtype, _set_shape = slot_setters(ValueDependency)
 
 
 @dataclass(frozen=True)
@@ -246,12 +243,12 @@ def _forward_schedule(graph: TensorGraph, producers: Mapping[str, TensorNodeReco
 def _distinct_ids(ids: object, argument: str) -> list[str]:
     if not is_sequence(ids):
         raise AutodiffError("invalid_selected_output", f"{argument} must be a list of value ids, got {quote(ids)}")
-    for value_id in ids:  # type: ignore[attr-defined]
+    for value_id in ids:
         if not isinstance(value_id, str) or not value_id:
             raise AutodiffError(
                 "invalid_selected_output", f"{argument} must hold non-empty str ids, got {quote(value_id)}"
             )
-    return list(dict.fromkeys(ids))  # type: ignore[call-overload]
+    return list(dict.fromkeys(ids))
 
 
 def _selected(
@@ -335,7 +332,7 @@ class _Specs:
         known = self._parsed.get(id(spec))
         if known is None:
             type_ = parse_type(spec, label=f"value {quote(value_id)}")
-            known = self._parsed[id(spec)] = tuple(type_)
+            known = self._parsed[id(spec)] = (type_.dtype, type_.shape)
         return known
 
     def known(self, value_id: str) -> tuple[str | None, Shape | None]:

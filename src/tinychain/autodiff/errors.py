@@ -6,8 +6,9 @@ people to its text.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, dataclass
-from typing import Any, Final, Mapping
+from typing import Any, Final
 
 AUTODIFF_ERROR_CATEGORIES: Final[tuple[str, ...]] = (
     "unsupported_operator",

@@ -254,7 +254,7 @@ def _ids(given: object, argument: str, *, allow_str: bool = True) -> list[str]:
         return [given]
     if not is_sequence(given):
         raise TypeError(f"{argument} must be a list of value ids, got {quote(given)}")
-    listed: list[str] = list(given)  # type: ignore[call-overload]
+    listed: list[str] = list(given)
     for value_id in listed:
         if not isinstance(value_id, str):
             raise TypeError(f"{argument} must hold value ids, which are str; got {quote(value_id)}")

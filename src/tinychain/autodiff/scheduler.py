@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.graph import AutodiffResult, DerivativeProgram, TensorNodeRecord
-from tinychain.autodiff.types import as_int, bind, is_sequence, parse_shape, resolve_shape, spec_field
+from tinychain.autodiff.types import as_int, bind_shape, is_sequence, parse_shape, resolve_shape, spec_field
 
 Dispatch: TypeAlias = Callable[[TensorNodeRecord, list[Any]], Any]
 
@@ -60,9 +60,9 @@ class ExecutionScheduler:
         except AutodiffError:
             raise
         except Exception as error:
+            where = f"node {quote(node.node_id)} ({node.operator.name})"
             raise AutodiffError(
-                "missing_derivative_ir",
-                f"dispatch failed on node {quote(node.node_id)} ({node.operator.name}): {type(error).__name__}: {error}",
+                "missing_derivative_ir", f"dispatch failed on {where}: {type(error).__name__}: {error}"
             ) from error
 
 
@@ -90,14 +90,7 @@ def _bind_symbols(
         if not is_sequence(declared) or not is_sequence(actual):
             continue
         label = f"value {quote(value_id)}"
-        declared, actual = parse_shape(declared, label=label), tuple(actual)
-        fits = len(declared) == len(actual)
-        for dim, size in zip(declared, actual, strict=False):
-            if isinstance(dim, str):
-                bind(symbols, dim, size)
-            else:
-                fits = fits and dim == size
-        if not fits:
+        if not bind_shape(parse_shape(declared, label=label), actual, symbols):
             raise AutodiffError(
                 "symbolic_shape_mismatch", f"{label} has shape {list(actual)}; the program declares {list(declared)}"
             )

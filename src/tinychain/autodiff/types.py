@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from operator import index
-from typing import Any, Collection, Final, Iterable, Mapping, MutableMapping, NamedTuple, Sequence, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from tinychain.autodiff.errors import AutodiffError, quote
 
@@ -96,7 +97,7 @@ def typespec(type_: TensorType) -> dict[str, Any]:
     return {"dtype": type_.dtype, "shape": list(type_.shape)}
 
 
-def is_sequence(value: object) -> bool:
+def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
     """A sequence that is not text."""
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
 
@@ -175,6 +176,19 @@ def resolve_shape(shape: Shape, symbols: Mapping[str, int], *, label: str) -> tu
 def element_count(shape: Shape) -> int:
     """The number of elements; a symbol raises unresolved_symbolic_shape."""
     return math.prod(resolve_shape(shape, {}, label=f"shape {list(shape)}"))
+
+
+def bind_shape(declared: Shape, actual: Sequence[int], symbols: Symbols) -> bool:
+    """Whether a real shape has the declared rank and ints; if so, the declared symbols are bound to its dims."""
+    if len(declared) != len(actual):
+        return False
+    pairs = list(zip(declared, actual, strict=True))
+    if any(isinstance(dim, int) and dim != size for dim, size in pairs):
+        return False
+    for dim, size in pairs:
+        if isinstance(dim, str):
+            bind(symbols, dim, size)
+    return True
 
 
 # ----------------------------------------------------------------------------------------------------- broadcasting
@@ -260,14 +274,14 @@ def matmul_shape(x: Shape, y: Shape, symbols: Symbols) -> Shape:
 
 def normalize_axes(axes: object, rank: int) -> tuple[int, ...]:
     """Non-negative, ascending axes from an int or a sequence; anything else raises reduction_shape_mismatch."""
-    listed: Iterable[object] = axes if is_sequence(axes) else (axes,)  # type: ignore[assignment]
+    listed: Iterable[object] = axes if is_sequence(axes) else (axes,)
     normal = []
     for axis in listed:
         number = as_int(axis)
         if number is None or not -rank <= number < rank:
             raise AutodiffError(
                 "reduction_shape_mismatch",
-                f"axes are {quote(axes)}; expected distinct ints from {-rank} to {rank - 1} for a tensor of rank {rank}",
+                f"axes are {quote(axes)}; expected distinct ints from {-rank} to {rank - 1}, for rank {rank}",
             )
         normal.append(number % rank)
     if len(set(normal)) != len(normal):
@@ -285,9 +299,9 @@ def reduced_shape(shape: Shape, axes: Collection[int], *, keepdims: bool) -> Sha
 def parse_permutation(perm: object, rank: int) -> tuple[int, ...]:
     """A permutation of `range(rank)`; negatives, bools, floats, text and None raise invalid_permutation."""
     if is_sequence(perm):
-        numbers = [as_int(axis) for axis in perm]  # type: ignore[attr-defined]
-        if None not in numbers and sorted(numbers) == list(range(rank)):  # type: ignore[type-var]
-            return tuple(numbers)  # type: ignore[arg-type]
+        axes = [axis for axis in map(as_int, perm) if axis is not None]
+        if len(perm) == rank and sorted(axes) == list(range(rank)):
+            return tuple(axes)
     raise AutodiffError(
         "invalid_permutation", f"perm is {quote(perm)}; expected each of 0 to {rank - 1} once for rank {rank}"
     )

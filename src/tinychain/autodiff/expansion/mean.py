@@ -144,7 +144,7 @@ def _broadcast_scales(
         for operand in node.input_value_ids:
             if operand in reads:
                 reads[operand] += 1
-    matches = {}
+    matches: dict[str, tuple[TensorNodeRecord, ...]] = {}
     for div in divs:
         broadcast = broadcasts.get(div.input_value_ids[0])
         if broadcast is None or reads[broadcast.output_value_id] != 1 or broadcast.output_value_id in kept:

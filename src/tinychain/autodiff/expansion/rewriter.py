@@ -50,8 +50,8 @@ class Rewriter:
     """Copies the nodes of one artifact in order, replacing some by emitted regions.
 
     Raises malformed_derivative_ir for an id that is no str, duplicate node ids, duplicate values among `declared` and
-    node outputs, and for a minted id that the artifact mentions anywhere: in its nodes, in `declared` or in `mentioned`.
-    TypeError for a node that is no TensorNodeRecord.
+    node outputs, and for a minted id that the artifact mentions anywhere, in its nodes, in `declared` or in
+    `mentioned`. TypeError for a node that is no TensorNodeRecord.
     """
 
     def __init__(

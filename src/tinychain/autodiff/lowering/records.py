@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from tinychain.autodiff.dependencies import DependencyAnalysis, ValueDependency
 from tinychain.autodiff.errors import AutodiffError
-from tinychain.autodiff.graph import Record, TensorNodeRecord, TensorOperator
+from tinychain.autodiff.graph import Record, TensorNodeRecord, TensorOperator, slot_setters
 
 LOWERING_CLAIM_HANDLER: Final = "handler"
 LOWERING_CLAIM_FUSION: Final = "fusion"
@@ -57,15 +57,16 @@ class OperationContext(Record):
         _context_output_typespec(self, None if output_typespec is None else MappingProxyType(copied(output_typespec)))
 
 
-# See TensorNodeRecord: contexts and operations are made by the million.
-_context_node_id = OperationContext.node_id.__set__  # type: ignore[attr-defined]
-_context_operator = OperationContext.operator.__set__  # type: ignore[attr-defined]
-_context_op_params = OperationContext.op_params.__set__  # type: ignore[attr-defined]
-_context_input_value_ids = OperationContext.input_value_ids.__set__  # type: ignore[attr-defined]
-_context_inputs = OperationContext.inputs.__set__  # type: ignore[attr-defined]
-_context_input_provenance = OperationContext.input_provenance.__set__  # type: ignore[attr-defined]
-_context_output_value_id = OperationContext.output_value_id.__set__  # type: ignore[attr-defined]
-_context_output_typespec = OperationContext.output_typespec.__set__  # type: ignore[attr-defined]
+(
+    _context_node_id,
+    _context_operator,
+    _context_op_params,
+    _context_input_value_ids,
+    _context_inputs,
+    _context_input_provenance,
+    _context_output_value_id,
+    _context_output_typespec,
+) = slot_setters(OperationContext)
 
 
 @runtime_checkable
@@ -129,11 +130,13 @@ class LoweredOperation(Record):
         _operation_is_fused(self, is_fused)
 
 
-_operation_output = LoweredOperation.output_value_id.__set__  # type: ignore[attr-defined]
-_operation_value = LoweredOperation.value.__set__  # type: ignore[attr-defined]
-_operation_node_ids = LoweredOperation.source_node_ids.__set__  # type: ignore[attr-defined]
-_operation_operators = LoweredOperation.source_operators.__set__  # type: ignore[attr-defined]
-_operation_is_fused = LoweredOperation.is_fused.__set__  # type: ignore[attr-defined]
+(
+    _operation_output,
+    _operation_value,
+    _operation_node_ids,
+    _operation_operators,
+    _operation_is_fused,
+) = slot_setters(LoweredOperation)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,10 @@ class OperationHandlerRegistry:
         self._add(getattr(handler, "operator_type", None), handler)
 
     def handler(self, operator_type: type[TensorOperator]) -> Callable[[HandlerClass], HandlerClass]:
-        """A class decorator that registers an instance; the class need not declare `operator_type`. Raises as `register`."""
+        """A class decorator that registers an instance; the class need not declare `operator_type`.
+
+        Raises as `register` does, and for a class that cannot be made without arguments.
+        """
         _check_operator_type(operator_type, "the argument of handler")
 
         def decorate(handler_class: HandlerClass) -> HandlerClass:

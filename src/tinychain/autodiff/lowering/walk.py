@@ -168,9 +168,8 @@ class _Walk:
         except Exception as error:
             raise raised(f"the handler of node {quote(node.node_id)} ({node.operator.name})", error) from error
         if value is None:
-            raise violation(
-                f"the handler of node {quote(node.node_id)} ({node.operator.name}) returned None; expected a target value"
-            )
+            handler = f"the handler of node {quote(node.node_id)} ({node.operator.name})"
+            raise violation(f"{handler} returned None; expected a target value")
         self.claim(node.output_value_id, value, (node,), LOWERING_CLAIM_HANDLER)
 
     def claim(self, value_id: str, value: TargetValue, nodes: tuple[TensorNodeRecord, ...], claim: str) -> None:

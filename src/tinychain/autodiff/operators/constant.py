@@ -27,7 +27,7 @@ class FillDescriptor(Record):
 def parse_fill(op_params: Mapping[str, Any], *, label: str) -> FillDescriptor:
     """The checked descriptor in a fill's params.
 
-    Raises malformed_derivative_ir for a foreign key or a fill that is no number of a float's range, missing_dtype_metadata and
+    Raises malformed_derivative_ir for a foreign key or a fill beyond a float, missing_dtype_metadata and
     missing_shape_metadata for the other two.
     """
     foreign = [key for key in op_params if key not in FillOperator.params]
@@ -43,7 +43,7 @@ def parse_fill(op_params: Mapping[str, Any], *, label: str) -> FillDescriptor:
         raise AutodiffError(error.category, f"{label} has a bad fill: {error.message}") from None
     if not isinstance(dtype, str) or not dtype:
         raise AutodiffError("missing_dtype_metadata", f"{label} has the dtype {quote(dtype)}; expected a non-empty str")
-    sizes = [as_int(dim) for dim in shape] if is_sequence(shape) else [None]  # type: ignore[union-attr]
+    sizes = [as_int(dim) for dim in shape] if is_sequence(shape) else [None]
     dims = tuple([size for size in sizes if size is not None and size >= 0])
     if len(dims) != len(sizes):
         raise AutodiffError(
@@ -65,12 +65,12 @@ class FillOperator(TensorOperator):
     def operand_count(self, op_params: Mapping[str, Any]) -> int:
         return 0
 
-    def result_type(self, symbols: Symbols, **op_params: Any) -> TensorType:  # type: ignore[override]
+    def result_type(self, symbols: Symbols, **op_params: Any) -> TensorType:
         descriptor = parse_fill(op_params, label="fill")
         return TensorType(check_floating(descriptor.dtype), descriptor.shape)
 
     def vjp(self, emit: object, node: TensorNodeRecord, g: str) -> Sequence[str]:
         return ()
 
-    def reference(self, xp: Any, *, fill: float, dtype: str, shape: Sequence[int]) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, *, fill: float, dtype: str, shape: Sequence[int]) -> Any:
         return xp.full(tuple(shape), check_literal(fill), dtype=getattr(xp, _XP_DTYPES[check_floating(dtype)]))

@@ -26,7 +26,7 @@ class MatmulOperator(TensorOperator):
     def operand_count(self, op_params: Mapping[str, Any]) -> int:
         return 2
 
-    def result_type(self, symbols: Symbols, x: TensorType, y: TensorType) -> TensorType:  # type: ignore[override]
+    def result_type(self, symbols: Symbols, x: TensorType, y: TensorType) -> TensorType:
         return TensorType(common_dtype(x.dtype, y.dtype), matmul_shape(x.shape, y.shape, symbols))
 
     def vjp(self, emit: Emitter, node: TensorNodeRecord, g: str) -> Sequence[Callable[[], str]]:
@@ -38,5 +38,5 @@ class MatmulOperator(TensorOperator):
 
         return lambda: emit(MatmulOperator, g, transposed(y)), lambda: emit(MatmulOperator, transposed(x), g)
 
-    def reference(self, xp: Any, x: Any, y: Any) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.matmul(x, y)

@@ -27,7 +27,7 @@ class _Elementwise(TensorOperator):
 
     def result_type(
         self, symbols: Symbols, x: TensorType, y: TensorType | None = None, *, right_literal: object = None
-    ) -> TensorType:  # type: ignore[override]
+    ) -> TensorType:
         if y is None:
             check_literal(right_literal)
             check_floating(x.dtype)
@@ -48,7 +48,7 @@ class AddOperator(_Elementwise):
     def vjp(self, emit: Emitter, node: TensorNodeRecord, g: str) -> Sequence[str]:
         return g, g
 
-    def reference(self, xp: Any, x: Any, y: Any) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, y: Any) -> Any:
         return x + y
 
 
@@ -64,7 +64,7 @@ class SubOperator(_Elementwise):
             return (g,)
         return g, lambda: emit(MulOperator, g, right_literal=-1.0)
 
-    def reference(self, xp: Any, x: Any, y: Any = None, *, right_literal: float = 0.0) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, y: Any = None, *, right_literal: float = 0.0) -> Any:
         return x - (check_literal(right_literal) if y is None else y)
 
 
@@ -81,7 +81,7 @@ class MulOperator(_Elementwise):
         x, y = node.input_value_ids
         return lambda: emit(MulOperator, g, y), lambda: emit(MulOperator, g, x)
 
-    def reference(self, xp: Any, x: Any, y: Any = None, *, right_literal: float = 0.0) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, y: Any = None, *, right_literal: float = 0.0) -> Any:
         return x * (check_literal(right_literal) if y is None else y)
 
 
@@ -104,5 +104,5 @@ class DivOperator(_Elementwise):
 
         return lambda: emit(DivOperator, g, y), wrt_y
 
-    def reference(self, xp: Any, x: Any, y: Any = None, *, right_literal: float = 1.0) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, y: Any = None, *, right_literal: float = 1.0) -> Any:
         return x / (check_literal(right_literal) if y is None else y)

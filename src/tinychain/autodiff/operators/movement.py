@@ -35,7 +35,7 @@ class ReshapeOperator(_Unary):
         Sample(((),), {"shape": [1, 1, 1]}),
     )
 
-    def result_type(self, symbols: Symbols, x: TensorType, *, shape: object = None) -> TensorType:  # type: ignore[override]
+    def result_type(self, symbols: Symbols, x: TensorType, *, shape: object = None) -> TensorType:
         target = parse_shape(shape, label="reshape")
         check_same_count(x.shape, target, symbols)
         return TensorType(check_floating(x.dtype), target)
@@ -44,7 +44,7 @@ class ReshapeOperator(_Unary):
         (x,) = node.input_value_ids
         return (lambda: emit(ReshapeOperator, g, shape=list(emit.shape(x))),)
 
-    def reference(self, xp: Any, x: Any, *, shape: Sequence[int]) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, *, shape: Sequence[int]) -> Any:
         return xp.reshape(x, tuple(shape))
 
 
@@ -60,7 +60,7 @@ class TransposeOperator(_Unary):
         Sample(((),), {"perm": []}),
     )
 
-    def result_type(self, symbols: Symbols, x: TensorType, *, perm: object = None) -> TensorType:  # type: ignore[override]
+    def result_type(self, symbols: Symbols, x: TensorType, *, perm: object = None) -> TensorType:
         order = parse_permutation(perm, len(x.shape))
         return TensorType(check_floating(x.dtype), tuple([x.shape[axis] for axis in order]))
 
@@ -70,7 +70,7 @@ class TransposeOperator(_Unary):
         inverse = sorted(range(len(perm)), key=perm.__getitem__)
         return (lambda: emit(TransposeOperator, g, perm=inverse),)
 
-    def reference(self, xp: Any, x: Any, *, perm: Sequence[int]) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, *, perm: Sequence[int]) -> Any:
         return xp.transpose(x, tuple(perm))
 
 
@@ -87,7 +87,7 @@ class BroadcastOperator(_Unary):
         Sample(((2, 3),), {"shape": [2, 3]}),
     )
 
-    def result_type(self, symbols: Symbols, x: TensorType, *, shape: object = None) -> TensorType:  # type: ignore[override]
+    def result_type(self, symbols: Symbols, x: TensorType, *, shape: object = None) -> TensorType:
         target = parse_shape(shape, label="broadcast")
         broadcast_plan(x.shape, target, symbols)
         return TensorType(check_floating(x.dtype), target)
@@ -96,7 +96,7 @@ class BroadcastOperator(_Unary):
         (x,) = node.input_value_ids
         return (lambda: emit(BroadcastReduceOperator, g, target_shape=list(emit.shape(x))),)
 
-    def reference(self, xp: Any, x: Any, *, shape: Sequence[int]) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, *, shape: Sequence[int]) -> Any:
         return xp.broadcast_to(x, tuple(shape))
 
 
@@ -113,7 +113,7 @@ class BroadcastReduceOperator(_Unary):
         Sample(((2, 3),), {"target_shape": [2, 3]}),
     )
 
-    def result_type(self, symbols: Symbols, x: TensorType, *, target_shape: object = None) -> TensorType:  # type: ignore[override]
+    def result_type(self, symbols: Symbols, x: TensorType, *, target_shape: object = None) -> TensorType:
         target = parse_shape(target_shape, label="broadcast_reduce")
         broadcast_plan(target, x.shape, symbols)
         return TensorType(check_floating(x.dtype), target)
@@ -122,6 +122,6 @@ class BroadcastReduceOperator(_Unary):
         (x,) = node.input_value_ids
         return (lambda: emit(BroadcastOperator, g, shape=list(emit.shape(x))),)
 
-    def reference(self, xp: Any, x: Any, *, target_shape: Sequence[int]) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, *, target_shape: Sequence[int]) -> Any:
         axes = broadcast_plan(tuple(target_shape), x.shape, {})
         return xp.reshape(xp.sum(x, axis=axes), tuple(target_shape))

@@ -42,7 +42,7 @@ class _Reduction(TensorOperator):
 
     def result_type(
         self, symbols: Symbols, x: TensorType, *, axes: object = None, keepdims: object = None
-    ) -> TensorType:  # type: ignore[override]
+    ) -> TensorType:
         if not isinstance(keepdims, bool):
             raise AutodiffError("reduction_shape_mismatch", f"keepdims is {quote(keepdims)}; expected a bool")
         shape = reduced_shape(x.shape, explicit_axes(axes, x.shape), keepdims=keepdims)
@@ -54,7 +54,7 @@ class _Reduction(TensorOperator):
             f"operator {self.name} of node {quote(node.node_id)} has no derivative here; use sum or mean",
         )
 
-    def reference(self, xp: Any, x: Any, *, axes: Sequence[int], keepdims: bool) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, *, axes: Sequence[int], keepdims: bool) -> Any:
         reduction = getattr(xp, self.xp_name)
         return reduction(x, axis=tuple(axes), keepdims=keepdims)
 
@@ -80,7 +80,7 @@ class MeanOperator(_Reduction):
 
     def result_type(
         self, symbols: Symbols, x: TensorType, *, axes: object = None, keepdims: object = None
-    ) -> TensorType:  # type: ignore[override]
+    ) -> TensorType:
         result = super().result_type(symbols, x, axes=axes, keepdims=keepdims)
         element_count(_reduced_dims(x.shape, axes))
         return result

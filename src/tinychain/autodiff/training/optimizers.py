@@ -41,7 +41,7 @@ class SGD(Optimizer):
     def required_optimizer_inputs(self) -> tuple[str, ...]:
         return ("learning_rate",)
 
-    def update(  # type: ignore[override]
+    def update(  # type: ignore[override]  # a rule names its inputs
         self, *, parameter: Tensor, gradient: Tensor, learning_rate: Tensor
     ) -> Tensor:
         return parameter - learning_rate * gradient
@@ -65,7 +65,7 @@ class Momentum(Optimizer):
     def required_optimizer_inputs(self) -> tuple[str, ...]:
         return ("learning_rate",)
 
-    def update(  # type: ignore[override]
+    def update(  # type: ignore[override]  # a rule names its inputs
         self, *, parameter: Tensor, gradient: Tensor, learning_rate: Tensor, velocity: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         velocity = velocity * self.momentum + gradient

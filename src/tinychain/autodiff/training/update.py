@@ -42,9 +42,10 @@ def trace_parameter_update(
 ) -> TracedUpdate:
     """Traces an `Optimizer` or a plain function of keyword tensors that returns the new parameter.
 
-    `parameter`, `gradient` and the values of `optimizer_inputs` are typespecs. Raises invalid_update_signature for names
-    that do not fit the rule, missing_*_metadata for an incomplete typespec, invalid_update_output for a result that is
-    no tensor of this trace or has not the parameter's type, RuntimeError inside an active trace, and what tracing raises.
+    `parameter`, `gradient` and the values of `optimizer_inputs` are typespecs. Raises invalid_update_signature for
+    names that do not fit the rule, missing_*_metadata for an incomplete typespec, invalid_update_output for a result
+    that is no tensor of this trace or has not the parameter's type, RuntimeError inside an active trace, and what
+    tracing raises.
     """
     declared: Mapping[str, Any] = {} if optimizer_inputs is None else optimizer_inputs
     if not isinstance(declared, Mapping):
@@ -141,12 +142,13 @@ def _check_result(builder: TensorGraphBuilder, name: str, tensor: Tensor, expect
         raise AutodiffError("invalid_update_output", f"the new {name} is a tensor of another trace: {error}") from error
     if type_ is None:
         raise AutodiffError("invalid_update_output", f"the new {name} is untyped; compute it from the given tensors")
+    wrong = f"the new {name} is {type_}, not of the parameter's type {expected}"
+    if type_.dtype != expected.dtype:
+        raise AutodiffError("invalid_update_output", wrong)
     try:
         unify_shapes(type_.shape, expected.shape, builder.symbols, category="invalid_update_output")
     except AutodiffError as error:
-        raise AutodiffError(
-            error.category, f"the new {name} is {type_}, not of the parameter's type {expected}: {error.message}"
-        ) from None
+        raise AutodiffError(error.category, f"{wrong}: {error.message}") from None
 
 
 def _type_of(name: str, spec: object) -> TensorType:

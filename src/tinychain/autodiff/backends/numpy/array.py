@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tinychain.autodiff.dependencies import ValueDependency
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.lowering import LoweredProgram, OperationContext
-from tinychain.autodiff.types import TensorType, bind, is_sequence, parse_type, resolve_shape
+from tinychain.autodiff.types import TensorType, bind_shape, is_sequence, parse_type, resolve_shape
 
 DTYPES: Final[Mapping[str, np.dtype[Any]]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
 
@@ -69,18 +69,23 @@ class NumpyFunction:
     """
 
     def __init__(self, program: LoweredProgram) -> None:
+        if not isinstance(program, LoweredProgram):
+            raise TypeError(f"expected a LoweredProgram, got {quote(program)}")
         self._inputs = program.dependencies.required_inputs
         self._outputs = program.selected_outputs
-        slots: dict[int, int] = {}  # id(Array) -> slot; the program keeps its arrays alive
-        self._program = program
+        slots: dict[int, int] = {}  # id(Array) -> slot; the program keeps its arrays alive meanwhile
         for dependency in self._inputs:
-            slots[id(self._array(dependency.value_id))] = len(slots)
+            slots[id(_array(program, dependency.value_id))] = len(slots)
+        if len(slots) != len(self._inputs):
+            raise AutodiffError("handler_contract_violation", "two inputs were bound to the same Array; make one each")
         results = []
         for operation in program.operations:
-            array = self._array(operation.output_value_id)
-            results.append(array)
-            slots[id(array)] = len(slots)
-        self._output_slots = [slots[id(self._array(value_id))] for value_id in self._outputs]
+            array = _array(program, operation.output_value_id)
+            _check_operands(operation.output_value_id, array, slots)
+            if id(array) not in slots:  # else the handler passed an operand on
+                slots[id(array)] = len(slots)
+                results.append(array)
+        self._output_slots = [slots[id(_array(program, value_id))] for value_id in self._outputs]
         self._code = _assemble(results, slots, kept=set(self._output_slots))
         self._slot_count = len(slots)
 
@@ -89,8 +94,8 @@ class NumpyFunction:
             raise TypeError(f"expected a mapping from value id to array, got {quote(arrays)}")
         slots: list[Any] = [None] * self._slot_count
         symbols: dict[str, int] = {}
-        for slot, dependency in enumerate(self._inputs):
-            slots[slot] = _checked(dependency, arrays, symbols)
+        given = [_checked(dependency, arrays, symbols) for dependency in self._inputs]
+        slots[: len(given)] = given
         for function, symbolic, operands, result, dead in self._code:
             arguments = [slots[operand] for operand in operands]
             if symbolic:
@@ -99,20 +104,30 @@ class NumpyFunction:
                 slots[result] = function(*arguments)
             for slot in dead:
                 slots[slot] = None
-        return {
-            value_id: _owned(slots[slot], given=slot < len(self._inputs))
-            for value_id, slot in zip(self._outputs, self._output_slots, strict=True)
-        }
+        results = [slots[slot] for slot in self._output_slots]
+        return dict(zip(self._outputs, _owned(results, given), strict=True))
 
-    def _array(self, value_id: str) -> Array:
-        array = self._program.values[value_id]
-        if not isinstance(array, Array):
-            raise AutodiffError(
-                "handler_contract_violation",
-                f"value {quote(value_id)} was lowered to {quote(array)}; lower with this backend's handlers and its"
-                " bind_input",
-            )
-        return array
+
+def _array(program: LoweredProgram, value_id: str) -> Array:
+    array = program.values[value_id]
+    if not isinstance(array, Array):
+        raise AutodiffError(
+            "handler_contract_violation",
+            f"value {quote(value_id)} was lowered to {quote(array)}; lower with this backend's handlers and its"
+            " bind_input",
+        )
+    return array
+
+
+def _check_operands(value_id: str, array: Array, slots: Mapping[int, int]) -> None:
+    if id(array) in slots:
+        return
+    if array.function is None or any(id(operand) not in slots for operand in array.operands):
+        raise AutodiffError(
+            "handler_contract_violation",
+            f"value {quote(value_id)} was lowered to an Array that is not a function of values computed before it;"
+            " return compute(context, function)",
+        )
 
 
 def _assemble(results: Sequence[Array], slots: Mapping[int, int], kept: set[int]) -> list[_Instruction]:
@@ -162,19 +177,23 @@ def _checked(dependency: ValueDependency, arrays: Mapping[str, Any], symbols: di
 def _bind_shape(
     value_id: str, declared: tuple[int | str, ...], actual: tuple[int, ...], symbols: dict[str, int]
 ) -> None:
-    fits = len(declared) == len(actual)
-    for dim, size in zip(declared, actual, strict=False):
-        if isinstance(dim, str):
-            bind(symbols, dim, size)
-        else:
-            fits = fits and dim == size
+    label = f"the array for {quote(value_id)} has shape {list(actual)}; expected {list(declared)}"
+    try:
+        fits = bind_shape(declared, actual, symbols)
+    except AutodiffError as error:
+        raise AutodiffError(error.category, f"{label}: {error.message}") from None
     if not fits:
-        raise AutodiffError(
-            "shape_mismatch", f"the array for {quote(value_id)} has shape {list(actual)}; expected {list(declared)}"
-        )
+        raise AutodiffError("shape_mismatch", label)
 
 
-def _owned(result: Any, *, given: bool) -> NDArray[Any]:
-    """The result as an array that shares no memory with an input or another result."""
-    array = np.asarray(result)
-    return array.copy() if given or array.base is not None else array
+def _owned(results: Sequence[Any], given: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """The results as arrays that share no memory with an input or with each other."""
+    seen = {id(array) for array in given}
+    owned = []
+    for result in results:
+        array = np.asarray(result)
+        if array.base is not None or id(array) in seen:
+            array = array.copy()
+        seen.add(id(array))
+        owned.append(array)
+    return owned

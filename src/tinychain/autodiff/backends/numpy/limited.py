@@ -18,7 +18,7 @@ from tinychain.autodiff.operators import AddOperator, FillOperator, MatmulOperat
 
 
 def limited_registry() -> OperationHandlerRegistry:
-    """A new registry that owns Add, Mul, Matmul, Fill, and a Reshape that keeps the element count. Nothing broadcasts."""
+    """A new registry that owns Add, Mul, Matmul, Fill, and a Reshape of the same element count. Nothing broadcasts."""
     registry = OperationHandlerRegistry()
 
     @registry.handler(AddOperator)
@@ -39,6 +39,7 @@ def limited_registry() -> OperationHandlerRegistry:
     @registry.handler(MatmulOperator)
     class Matmul:
         def lower(self, context: OperationContext) -> Array:
+            _check_equal_shapes(context, batch_only=True)
             return compute(context, np.matmul)
 
     @registry.handler(FillOperator)
@@ -57,13 +58,15 @@ def limited_registry() -> OperationHandlerRegistry:
     return registry
 
 
-def _check_equal_shapes(context: OperationContext) -> None:
+def _check_equal_shapes(context: OperationContext, *, batch_only: bool = False) -> None:
     types = [operand.type for operand in context.inputs]
-    if None in types or types[0] != types[1]:
+    shapes = [None if type_ is None else type_.shape[:-2] if batch_only else type_.shape for type_ in types]
+    if None in shapes or shapes[0] != shapes[1]:
         raise AutodiffError(
             "broadcast_shape_mismatch",
             f"node {quote(context.node_id)} ({context.operator.name}) has operands of types"
-            f" {' and '.join(map(str, types))}; this backend does not broadcast, so give both the same shape",
+            f" {' and '.join(map(str, types))}; this backend does not broadcast, so give both the same"
+            f" {'batch dims' if batch_only else 'shape'}",
         )
 
 

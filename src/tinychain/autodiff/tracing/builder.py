@@ -1,15 +1,11 @@
-"""The front end: ordinary Tensor code, run once inside a builder, becomes a graph.
-
-A `Tensor` has a type but no value. Every operation on one asks the active builder to record a node.
-"""
+"""The builder: one trace, its ids and types, and the artifacts that come of it."""
 
 from __future__ import annotations
 
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from keyword import iskeyword
-from numbers import Integral, Real
 from types import TracebackType
-from typing import Any, Final, Mapping, NoReturn, Sequence
+from typing import Any, Self
 
 from tinychain.autodiff.emitter import Emitter, mint
 from tinychain.autodiff.errors import AutodiffError, quote
@@ -21,259 +17,28 @@ from tinychain.autodiff.graph import (
     post_order,
     producer_index,
 )
-from tinychain.autodiff.operators import (
-    AddOperator,
-    BroadcastOperator,
-    DivOperator,
-    MatmulOperator,
-    MeanOperator,
-    MulOperator,
-    ReshapeOperator,
-    SubOperator,
-    SumOperator,
-    TransposeOperator,
-)
 from tinychain.autodiff.reverse import generate
+from tinychain.autodiff.tracing.tensor import ACTIVE, CAPTURED, Tensor
 from tinychain.autodiff.types import (
-    Shape,
     TensorType,
     Typespec,
     check_floating,
-    check_literal,
-    infer_dim,
     is_sequence,
-    normalize_axes,
     parse_shape,
     parse_type,
     typespec,
 )
 
-_ACTIVE: ContextVar[TensorGraphBuilder | None] = ContextVar("tinychain_autodiff_builder", default=None)
-
-_CAPTURED: Final[frozenset[type[TensorOperator]]] = frozenset(
-    {
-        AddOperator,
-        SubOperator,
-        MulOperator,
-        DivOperator,
-        MatmulOperator,
-        SumOperator,
-        MeanOperator,
-        ReshapeOperator,
-        TransposeOperator,
-        BroadcastOperator,
-    }
-)
-
 
 def get_active_builder() -> TensorGraphBuilder | None:
     """The builder whose context is open here, or None."""
-    return _ACTIVE.get()
+    active = ACTIVE.get()
+    return active if isinstance(active, TensorGraphBuilder) else None
 
 
 def captured_operator_types() -> set[type[TensorOperator]]:
     """The operator classes that tracing records."""
-    return set(_CAPTURED)
-
-
-class Tensor:
-    """A symbolic tensor of one trace: it has a shape and a dtype, and no value.
-
-    Arithmetic with another tensor broadcasts as in NumPy; a real number on either side is a literal. There is no
-    promotion. Two spellings are rewritten: `2 + x` and `x + 2` are `x - (-2)`; `2 - x` is `(x * -1.0) - (-2)`. And
-    `2 / x` is `(x * 0.0 - (-2)) / x`, so that an infinite `x` gives NaN.
-
-    Operations raise AutodiffError as the operator's type rule does, TypeError for an operand that is neither a tensor
-    nor a real number, ValueError for a tensor of another trace, RuntimeError where no trace is active.
-    """
-
-    __slots__ = ("_builder", "_name")
-
-    # NumPy then leaves `array * tensor` to the reflected method, which says what is wrong.
-    __array_ufunc__: Final = None
-
-    def __init__(self, builder: TensorGraphBuilder | None = None, name: str | None = None) -> None:
-        self._builder = builder
-        self._name = name
-
-    # ------------------------------------------------------------------------------------------------- arithmetic
-
-    def __add__(self, other: Tensor | float) -> Tensor:
-        if isinstance(other, Tensor):
-            return _apply(AddOperator, (self, other), {})
-        return _apply(SubOperator, (self,), {"right_literal": -_literal("+", other)})
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Tensor | float) -> Tensor:
-        if isinstance(other, Tensor):
-            return _apply(SubOperator, (self, other), {})
-        return _apply(SubOperator, (self,), {"right_literal": _literal("-", other)})
-
-    def __rsub__(self, other: float) -> Tensor:
-        literal = _literal("-", other)
-        return _apply(SubOperator, (-self,), {"right_literal": -literal})
-
-    def __mul__(self, other: Tensor | float) -> Tensor:
-        if isinstance(other, Tensor):
-            return _apply(MulOperator, (self, other), {})
-        return _apply(MulOperator, (self,), {"right_literal": _literal("*", other)})
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Tensor | float) -> Tensor:
-        if isinstance(other, Tensor):
-            return _apply(DivOperator, (self, other), {})
-        return _apply(DivOperator, (self,), {"right_literal": _literal("/", other)})
-
-    def __rtruediv__(self, other: float) -> Tensor:
-        literal = _literal("/", other)
-        return (self * 0.0 + literal) / self
-
-    def __neg__(self) -> Tensor:
-        return _apply(MulOperator, (self,), {"right_literal": -1.0})
-
-    def __pos__(self) -> Tensor:
-        return self
-
-    def __matmul__(self, other: Tensor) -> Tensor:
-        if not isinstance(other, Tensor):
-            raise TypeError(f"an operand of @ must be a Tensor, got {quote(other)}; declare an array as an input")
-        return _apply(MatmulOperator, (self, other), {})
-
-    def __rmatmul__(self, other: object) -> NoReturn:
-        raise TypeError(f"an operand of @ must be a Tensor, got {quote(other)}; declare an array as an input")
-
-    def matmul(self, other: Tensor) -> Tensor:
-        """`self @ other`: both of rank 2 or more, batch axes broadcast."""
-        return self @ other
-
-    # ------------------------------------------------------------------------------------- reductions and movement
-
-    def sum(self, axes: Any = None, keepdims: bool = False, *, axis: Any = None) -> Tensor:
-        """The sum over `axes` (or `axis`): an int, a sequence of ints, negatives allowed; None means all axes."""
-        return self._reduce(SumOperator, axes, keepdims, axis)
-
-    def mean(self, axes: Any = None, keepdims: bool = False, *, axis: Any = None) -> Tensor:
-        """The mean over `axes`, as in `sum`. The reduced dims must be ints (unresolved_symbolic_shape)."""
-        return self._reduce(MeanOperator, axes, keepdims, axis)
-
-    def _reduce(self, operator: type[TensorOperator], axes: Any, keepdims: bool, axis: Any) -> Tensor:
-        if axes is not None and axis is not None:
-            raise TypeError("axes and axis mean the same; give one of them")
-        given = axis if axes is None else axes
-        type_ = self._type()
-        if type_ is not None:
-            rank = len(type_.shape)
-            given = list(range(rank) if given is None else normalize_axes(given, rank))
-        return _apply(operator, (self,), {"axes": given, "keepdims": keepdims})
-
-    def reshape(self, shape: Any, *more: Any) -> Tensor:
-        """The same elements in another shape, given as a sequence or as ints; one dim may be -1."""
-        target = list(shape) if is_sequence(shape) and not more else [shape, *more]
-        type_ = self._type()
-        if type_ is not None:
-            builder = self._traced_by()
-            target = list(infer_dim(type_.shape, target, builder.symbols, label="the shape of reshape"))
-        return _apply(ReshapeOperator, (self,), {"shape": target})
-
-    def broadcast_to(self, shape: Any) -> Tensor:
-        """The tensor repeated to `shape` by NumPy broadcasting."""
-        target = list(parse_shape(shape, label="the shape of broadcast_to"))
-        return _apply(BroadcastOperator, (self,), {"shape": target})
-
-    def transpose(self, permutation: Any = None, *more: Any) -> Tensor:
-        """Axis i of the result is axis permutation[i]; None reverses the axes."""
-        perm = (permutation, *more) if more else permutation
-        type_ = self._type()
-        if perm is None and type_ is not None:
-            perm = range(len(type_.shape))[::-1]
-        return _apply(TransposeOperator, (self,), {"perm": list(perm) if is_sequence(perm) else perm})
-
-    @property
-    def T(self) -> Tensor:
-        """The transpose of a matrix; another rank raises invalid_permutation."""
-        if self.ndim != 2:
-            raise AutodiffError("invalid_permutation", f".T needs rank 2, got {self.ndim}; use transpose or .mT")
-        return self.transpose()
-
-    @property
-    def mT(self) -> Tensor:
-        """The last two axes swapped; rank below 2 raises invalid_permutation."""
-        if self.ndim < 2:
-            raise AutodiffError("invalid_permutation", f".mT needs rank 2 or more, got {self.ndim}")
-        *batch, row, column = range(self.ndim)
-        return self.transpose([*batch, column, row])
-
-    # ------------------------------------------------------------------------------------------------------- type
-
-    @property
-    def shape(self) -> Shape:
-        """A tuple of ints and symbols. An untyped tensor raises missing_shape_metadata, as for `dtype` and `ndim`."""
-        return self._known_type().shape
-
-    @property
-    def dtype(self) -> str:
-        """ "f32" or "f64"."""
-        return self._known_type().dtype
-
-    @property
-    def ndim(self) -> int:
-        """The rank."""
-        return len(self.shape)
-
-    def _traced_by(self) -> TensorGraphBuilder:
-        builder = self._builder
-        if builder is None:
-            raise RuntimeError("this tensor belongs to no trace yet")
-        return builder
-
-    def _type(self) -> TensorType | None:
-        return None if self._builder is None else self._builder.type_of(self)
-
-    def _known_type(self) -> TensorType:
-        type_ = self._type()
-        if type_ is None:
-            raise AutodiffError("missing_shape_metadata", f"{self!r} is untyped; declare it with builder.input")
-        return type_
-
-    def __repr__(self) -> str:
-        name = "" if self._name is None else f" {self._name}"
-        return f"<Tensor{name} {self._type() or 'untyped'}>"
-
-    # ------------------------------------------------------------------------------------------------ no value yet
-
-    def _no_value(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(
-            "a traced tensor has no value yet: it cannot be tested, converted, indexed, compared or iterated; run the"
-            " lowered program for values"
-        )
-
-    __bool__ = __int__ = __float__ = __complex__ = __index__ = _no_value
-    __len__ = __iter__ = __getitem__ = __contains__ = __array__ = _no_value
-    __lt__ = __le__ = __gt__ = __ge__ = _no_value
-
-
-def _literal(sign: str, value: object) -> int | float:
-    """A real number as a plain int or float."""
-    if type(value) is float:
-        return value
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(
-            f"an operand of {sign} must be a Tensor or a real number, got {quote(value)}; declare an array as an input"
-        )
-    number = int(value) if isinstance(value, Integral) else float(value)
-    check_literal(number)
-    return number
-
-
-def _apply(operator: type[TensorOperator], operands: tuple[Tensor, ...], op_params: dict[str, Any]) -> Tensor:
-    builder = _ACTIVE.get()
-    if builder is None:
-        raise RuntimeError(
-            f"{operator.__name__} outside of an active trace; run Tensor code inside `with TensorGraphBuilder()`"
-        )
-    return builder.apply(operator, operands, op_params)
+    return set(CAPTURED)
 
 
 class TensorGraphBuilder:
@@ -298,19 +63,19 @@ class TensorGraphBuilder:
 
     # ----------------------------------------------------------------------------------------------------- context
 
-    def __enter__(self) -> TensorGraphBuilder:
-        if _ACTIVE.get() is not None:
+    def __enter__(self) -> Self:
+        if ACTIVE.get() is not None:
             raise RuntimeError("Nested traces are not supported; close the active TensorGraphBuilder first")
         if self._state != "new":
             raise RuntimeError("a TensorGraphBuilder is single-trace; make a new one")
         self._state = "active"
-        _ACTIVE.set(self)
+        ACTIVE.set(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _ACTIVE.set(None)
+        ACTIVE.set(None)
         self._state = "done" if kind is None else "failed"
 
     @property
@@ -326,7 +91,7 @@ class TensorGraphBuilder:
         Raises RuntimeError outside the active trace, TypeError for a name that is no str or empty, ValueError for one
         that is no identifier or is taken and for a malformed shape, dtype_not_differentiable for another dtype.
         """
-        if _ACTIVE.get() is not self:
+        if ACTIVE.get() is not self:
             raise RuntimeError(f"input {quote(name)} must be declared inside the builder's active trace")
         if not isinstance(name, str) or not name:
             raise TypeError(f"the name of an input must be a non-empty str, got {quote(name)}")
