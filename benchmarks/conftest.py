@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tables import PAGE, environment, replace_between
+from benchmarks.tables import PAGE, environment, replace_between
 
 TABLES: dict[str, str] = {}
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tables import markdown
+from benchmarks.tables import markdown
 from tinychain.autodiff import (
     TensorGraphBuilder,
     generate,

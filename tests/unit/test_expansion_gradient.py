@@ -35,6 +35,9 @@ def spec(*shape: Any, dtype: str = "f32") -> dict[str, Any]:
     return {"dtype": dtype, "shape": list(shape)}
 
 
+SCALAR_MATRIX: Any = spec(1, 1)
+
+
 def node(
     number: int, operator: TensorOperator, operands: list[str], op_params: Mapping[str, Any], typespec: Any
 ) -> TensorNodeRecord:
@@ -50,7 +53,7 @@ def node(
 
 def program(
     *,
-    g: Any = spec(1, 1),
+    g: Any = SCALAR_MATRIX,
     broadcast: Mapping[str, Any] | None = None,
     div: Mapping[str, Any] | None = None,
     more: list[TensorNodeRecord] | None = None,
@@ -93,19 +96,22 @@ def test_the_pattern_becomes_matmuls_and_a_scale() -> None:
     assert [n.node_id for n in expanded(program()).nodes] == [f"exn{i}" for i in range(5)]
 
 
+def test_the_name_of_the_pass() -> None:
+    assert BROADCAST_SCALE_EXPANSION == "broadcast_scale_expansion"
+
+
 def test_says_what_became_of_what() -> None:
     result = expand_mean_derivative_program_detailed(program())
     assert result.program == expanded(program())
     assert result.regions == (
         MeanExpansionRegion(
-            pass_name="broadcast_scale_expansion",
+            pass_name=BROADCAST_SCALE_EXPANSION,
             source_node_ids=("dn0", "dn1"),
             emitted_node_ids=("exn0", "exn1", "exn2", "exn3", "exn4"),
             terminal_value_id="d1",
             tier="rank_preserving",
         ),
     )
-    assert BROADCAST_SCALE_EXPANSION == result.regions[0].pass_name  # noqa: SIM300
 
 
 def traced(function: Callable[[Tensor], Tensor], shape: list[int | str], dtype: str = "f32") -> DerivativeProgram:
@@ -159,7 +165,9 @@ def test_equal_programs_give_equal_ones() -> None:
     "same",
     [
         program(div={"op_params": {"right_literal": 12}}),
-        program(g=None, broadcast={"input_value_ids": ["d9"]}, more=[node(9, AddOperator(), ["s", "s"], {}, spec(1, 1))]),
+        program(
+            g=None, broadcast={"input_value_ids": ["d9"]}, more=[node(9, AddOperator(), ["s", "s"], {}, spec(1, 1))]
+        ),
         program(g={"dtype": "f32", "shape": (1, 1), "layout": "row"}),
         program(broadcast={"op_params": {"shape": (4, 3)}}),
     ],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from tinychain.autodiff.errors import AutodiffError, quote
@@ -187,28 +187,28 @@ def schedule(discovered: Sequence[TensorNodeRecord]) -> Schedule:
     """
     by_value = {node.output_value_id: node for node in discovered}
     chain: dict[str, int] = {}
-    consumers = dict.fromkeys(by_value, 0)
+    reads = dict.fromkeys(by_value, 0)
     for node in discovered:
         length = 0
-        for operand in set(node.input_value_ids):
-            if operand in by_value:
-                consumers[operand] += 1
-                length = max(length, chain[operand] + 1)
+        for operand in node.input_value_ids:
+            if operand in reads:
+                reads[operand] += 1
+                if chain[operand] >= length:
+                    length = chain[operand] + 1
         chain[node.output_value_id] = length
-    ready: list[tuple[int, int, str]] = []  # (chain, minus the turn at which it became ready, value id)
-    turn = 0
-    for value_id, count in consumers.items():
-        if count == 0:
-            heappush(ready, (chain[value_id], turn, value_id))
-            turn -= 1
+    # Of equals the latest comes first: (chain, minus the turn in which it became ready, value id).
+    unread = [value_id for value_id, count in reads.items() if count == 0]
+    ready = [(chain[value_id], -turn, value_id) for turn, value_id in enumerate(unread)]
+    heapify(ready)
+    turn = -len(ready)
     backwards = []
     while ready:
         node = by_value[heappop(ready)[2]]
         backwards.append(node)
-        for operand in dict.fromkeys(reversed(node.input_value_ids)):
-            if operand in consumers:
-                consumers[operand] -= 1
-                if consumers[operand] == 0:
+        for operand in reversed(node.input_value_ids):
+            if operand in reads:
+                reads[operand] -= 1
+                if reads[operand] == 0:
                     heappush(ready, (chain[operand], turn, operand))
                     turn -= 1
     backwards.reverse()
@@ -276,16 +276,13 @@ def _classify(*groups: tuple[str, Iterable[str]]) -> dict[str, str]:
     """Value id -> its one provenance; a second one, the same or another, raises ambiguous_producer."""
     provenance: dict[str, str] = {}
     for category, ids in groups:
-        ids = list(ids)
-        before = len(provenance)
-        for value_id in ids if before or len(set(ids)) != len(ids) else ():
+        for value_id in ids:
             if value_id in provenance:
                 raise AutodiffError(
                     "ambiguous_producer",
                     f"value {quote(value_id)} is a {category} and already a {provenance[value_id]}",
                 )
             provenance[value_id] = category
-        provenance.update(dict.fromkeys(ids, category))
     return provenance
 
 

@@ -156,13 +156,21 @@ class LoweredProgram(Record):
 
 def copied(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """A copy whose lists and dicts are new too, so that whoever gets it cannot reach the artifact."""
-    return {key: _copied_value(value) for key, value in mapping.items()} if mapping else {}
+    copy = dict(mapping)
+    for key, value in copy.items():
+        if isinstance(value, (list, dict)):
+            copy[key] = _copied_container(value)
+    return copy
 
 
-def _copied_value(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_copied_value(item) for item in value]
-    return copied(value) if isinstance(value, dict) else value
+def _copied_container(value: Any) -> Any:
+    if isinstance(value, dict):
+        return copied(value)
+    copy = list(value)
+    for index, item in enumerate(copy):
+        if isinstance(item, (list, dict)):
+            copy[index] = _copied_container(item)
+    return copy
 
 
 def violation(message: str) -> AutodiffError:

@@ -89,7 +89,9 @@ def _lower(
                 walk.lower(node)
                 fuser.claim(position)
             else:
-                walk.claim(fused.output_value_id, fused.value, fused.nodes, LOWERING_CLAIM_FUSION)
+                node_ids = tuple([claimed.node_id for claimed in fused.nodes])
+                operators = tuple([claimed.operator for claimed in fused.nodes])
+                walk.claim(fused.output_value_id, fused.value, node_ids, operators, LOWERING_CLAIM_FUSION)
     return walk.finish(order)
 
 
@@ -156,8 +158,8 @@ class _Walk:
             node.operator,
             node.op_params,
             operands,
-            [values[operand] for operand in operands],
-            [provenance[operand] for operand in operands],
+            tuple([values[operand] for operand in operands]),
+            tuple([provenance[operand] for operand in operands]),
             node.output_value_id,
             node.output_typespec,
         )
@@ -170,28 +172,27 @@ class _Walk:
         if value is None:
             handler = f"the handler of node {quote(node.node_id)} ({node.operator.name})"
             raise violation(f"{handler} returned None; expected a target value")
-        self.claim(node.output_value_id, value, (node,), LOWERING_CLAIM_HANDLER)
+        self.claim(node.output_value_id, value, (node.node_id,), (node.operator,), LOWERING_CLAIM_HANDLER)
 
-    def claim(self, value_id: str, value: TargetValue, nodes: tuple[TensorNodeRecord, ...], claim: str) -> None:
-        """Records one lowered operation: the only place that binds an emitted value."""
-        for node in nodes:
-            if node.node_id in self._claims:
-                raise violation(
-                    f"node {quote(node.node_id)} is claimed by a {claim} and already by a {self._claims[node.node_id]}"
-                )
-            self._claims[node.node_id] = claim
-        if value_id in self._values:
+    def claim(
+        self,
+        value_id: str,
+        value: TargetValue,
+        node_ids: tuple[str, ...],
+        operators: tuple[TensorOperator, ...],
+        claim: str,
+    ) -> None:
+        """Records one lowered operation: the only place that claims nodes and binds an emitted value."""
+        claims, values = self._claims, self._values
+        for node_id in node_ids:
+            if node_id in claims:
+                raise violation(f"node {quote(node_id)} is claimed by a {claim} and already by a {claims[node_id]}")
+            claims[node_id] = claim
+        if value_id in values:
             raise violation(f"value {quote(value_id)} is bound twice")
-        self._values[value_id] = value
-        self._operations.append(
-            LoweredOperation(
-                value_id,
-                value,
-                tuple([node.node_id for node in nodes]),
-                tuple([node.operator for node in nodes]),
-                claim == LOWERING_CLAIM_FUSION,
-            )
-        )
+        values[value_id] = value
+        is_fused = claim == LOWERING_CLAIM_FUSION
+        self._operations.append(LoweredOperation(value_id, value, node_ids, operators, is_fused))
 
     def finish(self, order: Schedule) -> LoweredProgram:
         unclaimed = [node for node in order if node.node_id not in self._claims]

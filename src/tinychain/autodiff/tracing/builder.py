@@ -20,9 +20,9 @@ from tinychain.autodiff.graph import (
 from tinychain.autodiff.reverse import generate
 from tinychain.autodiff.tracing.tensor import ACTIVE, CAPTURED, Tensor
 from tinychain.autodiff.types import (
+    FLOATING_DTYPES,
     TensorType,
     Typespec,
-    check_floating,
     is_sequence,
     parse_shape,
     parse_type,
@@ -99,9 +99,11 @@ class TensorGraphBuilder:
             raise ValueError(f"the name of an input must be an identifier and no keyword, got {quote(name)}")
         if name in self._inputs:
             raise ValueError(f"duplicate input name {quote(name)}")
-        if not isinstance(dtype, str):
-            raise AutodiffError("dtype_not_differentiable", f"input {quote(name)} has the dtype {quote(dtype)}")
-        check_floating(dtype)
+        if dtype not in FLOATING_DTYPES:
+            raise AutodiffError(
+                "dtype_not_differentiable",
+                f"input {quote(name)} has the dtype {quote(dtype)}; expected one of {', '.join(FLOATING_DTYPES)}",
+            )
         try:
             dims = parse_shape(shape, label=f"input {quote(name)}")
         except AutodiffError as error:
