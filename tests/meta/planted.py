@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from tinychain.autodiff.graph import Sample, TensorOperator
 from tinychain.autodiff.operators import (
@@ -18,19 +18,19 @@ class Times(TensorOperator):
     """x * y, right in everything."""
 
     route_name = "times"
-    samples: Sequence[Sample] = (Sample(((3, 2), (3, 2))), Sample(((2, 2), (2,))))
+    samples: ClassVar[Sequence[Sample]] = (Sample(((3, 2), (3, 2))), Sample(((2, 2), (2,))))
 
     def operand_count(self, op_params: Any) -> int:
         return 2
 
-    def result_type(self, symbols: Any, x: TensorType, y: TensorType, **op_params: Any) -> TensorType:  # type: ignore[override]
+    def result_type(self, symbols: Any, x: TensorType, y: TensorType, **op_params: Any) -> TensorType:
         return TensorType(common_dtype(x.dtype, y.dtype), broadcast_shapes(x.shape, y.shape, symbols))
 
-    def vjp(self, emit: Any, node: Any, g: str) -> Sequence[str | Callable[[], str] | None]:
+    def vjp(self, emit: Any, node: Any, g: str) -> Any:
         x, y = node.input_value_ids
         return lambda: emit(MulOperator, g, y), lambda: emit(MulOperator, g, x)
 
-    def reference(self, xp: Any, x: Any, y: Any, **op_params: Any) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, y: Any, **op_params: Any) -> Any:
         return x * y
 
 
@@ -38,13 +38,13 @@ class RowSums(TensorOperator):
     """The sums along the rows of a matrix, right in everything; square samples hide an axis from the type rule."""
 
     route_name = "row_sums"
-    samples: Sequence[Sample] = (Sample(((3, 3),)),)
-    spread_as = (3, 1)
+    samples: ClassVar[Sequence[Sample]] = (Sample(((3, 3),)),)
+    spread_as: ClassVar[tuple[int, int]] = (3, 1)
 
-    def result_type(self, symbols: Any, x: TensorType) -> TensorType:  # type: ignore[override]
+    def result_type(self, symbols: Any, x: TensorType) -> TensorType:
         return TensorType(x.dtype, x.shape[:1])
 
-    def vjp(self, emit: Any, node: Any, g: str) -> Sequence[Callable[[], str]]:
+    def vjp(self, emit: Any, node: Any, g: str) -> Any:
         def spread() -> str:
             column: str = emit(ReshapeOperator, g, shape=list(self.spread_as))
             grown: str = emit(BroadcastOperator, column, shape=list(emit.shape(node.input_value_ids[0])))
@@ -52,30 +52,30 @@ class RowSums(TensorOperator):
 
         return (spread,)
 
-    def reference(self, xp: Any, x: Any) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any) -> Any:
         return xp.sum(x, axis=1)
 
 
 class Difference(Times):
     """x - y, right in everything."""
 
-    def vjp(self, emit: Any, node: Any, g: str) -> Sequence[str | Callable[[], str]]:
+    def vjp(self, emit: Any, node: Any, g: str) -> Any:
         return g, lambda: emit(MulOperator, g, right_literal=-1.0)
 
-    def reference(self, xp: Any, x: Any, y: Any, **op_params: Any) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, y: Any, **op_params: Any) -> Any:
         return x - y
 
 
 class TwiceProduct(Times):
     """2 * x * y, right in everything."""
 
-    def vjp(self, emit: Any, node: Any, g: str) -> Sequence[str | Callable[[], str] | None]:
+    def vjp(self, emit: Any, node: Any, g: str) -> Any:
         by_x, by_y = super().vjp(emit, node, g)
         return lambda: emit(MulOperator, by_x(), right_literal=2.0), lambda: emit(
             MulOperator, by_y(), right_literal=2.0
-        )  # type: ignore[operator, misc]
+        )
 
-    def reference(self, xp: Any, x: Any, y: Any, **op_params: Any) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, y: Any, **op_params: Any) -> Any:
         return 2 * x * y
 
 
@@ -83,16 +83,16 @@ class Square(TensorOperator):
     """x * x, right in everything. Its VJP emits `slope`, so that its second order is the VJP of that."""
 
     route_name = "square"
-    samples: Sequence[Sample] = (Sample(((2, 3),)),)
-    slope: type[TensorOperator] = TwiceProduct
+    samples = (Sample(((2, 3),)),)
+    slope: ClassVar[type[TensorOperator]] = TwiceProduct
 
-    def result_type(self, symbols: Any, x: TensorType) -> TensorType:  # type: ignore[override]
+    def result_type(self, symbols: Any, x: TensorType) -> TensorType:
         return x
 
-    def vjp(self, emit: Any, node: Any, g: str) -> Sequence[Callable[[], str]]:
+    def vjp(self, emit: Any, node: Any, g: str) -> Any:
         return (lambda: emit(self.slope, g, *node.input_value_ids),)
 
-    def reference(self, xp: Any, x: Any) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any) -> Any:
         return x * x
 
 
@@ -104,12 +104,12 @@ RIGHT = (Times, RowSums, Difference, TwiceProduct, Square)
 class _OffBy(Times):
     """One slot's gradient is 0.05 % off."""
 
-    slot: int
+    slot: ClassVar[int]
 
-    def vjp(self, emit: Any, node: Any, g: str) -> Sequence[str | Callable[[], str] | None]:
+    def vjp(self, emit: Any, node: Any, g: str) -> Any:
         entries = list(super().vjp(emit, node, g))
         right = entries[self.slot]
-        entries[self.slot] = lambda: emit(MulOperator, right(), right_literal=1.0005)  # type: ignore[operator, misc]
+        entries[self.slot] = lambda: emit(MulOperator, right(), right_literal=1.0005)
         return entries
 
 
@@ -122,12 +122,12 @@ class OffInRight(_OffBy):
 
 
 class LostLeft(Times):
-    def vjp(self, emit: Any, node: Any, g: str) -> Sequence[str | Callable[[], str] | None]:
+    def vjp(self, emit: Any, node: Any, g: str) -> Any:
         return None, super().vjp(emit, node, g)[1]
 
 
 class LostRight(Times):
-    def vjp(self, emit: Any, node: Any, g: str) -> Sequence[str | Callable[[], str] | None]:
+    def vjp(self, emit: Any, node: Any, g: str) -> Any:
         return super().vjp(emit, node, g)[0], None
 
 
@@ -141,14 +141,14 @@ class LostOnly(Square):
 class SwappedProduct(Times):
     samples = (Sample(((3, 2), (3, 2))),)
 
-    def vjp(self, emit: Any, node: Any, g: str) -> Sequence[str | Callable[[], str] | None]:
+    def vjp(self, emit: Any, node: Any, g: str) -> Any:
         return super().vjp(emit, node, g)[::-1]
 
 
 class SwappedDifference(Difference):
     samples = (Sample(((3, 2), (3, 2))),)
 
-    def vjp(self, emit: Any, node: Any, g: str) -> Sequence[str | Callable[[], str]]:
+    def vjp(self, emit: Any, node: Any, g: str) -> Any:
         return super().vjp(emit, node, g)[::-1]
 
 
@@ -159,7 +159,7 @@ class WrongAxisInVjp(RowSums):
 class WrongAxisInReference(RowSums):
     """On a square matrix the type rule cannot tell, but the gradient can."""
 
-    def reference(self, xp: Any, x: Any) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any) -> Any:
         return xp.sum(x, axis=0)
 
 
@@ -170,7 +170,7 @@ class ForgottenReduce(Times):
 
     def vjp(self, emit: Any, node: Any, g: str) -> Any:
         by_x, by_y = super().vjp(emit, node, g)
-        return lambda: emit(ReshapeOperator, by_x(), shape=[4]), by_y  # type: ignore[operator, misc]
+        return lambda: emit(ReshapeOperator, by_x(), shape=[4]), by_y
 
 
 #: Class -> the value whose gradient is wrong.
@@ -192,7 +192,7 @@ WRONG_GRADIENTS: dict[type[TensorOperator], str] = {
 class _SlopeOff(TwiceProduct):
     def vjp(self, emit: Any, node: Any, g: str) -> Any:
         by_x, by_y = super().vjp(emit, node, g)
-        return by_x, lambda: emit(MulOperator, by_y(), right_literal=1.0005)  # type: ignore[operator, misc]
+        return by_x, lambda: emit(MulOperator, by_y(), right_literal=1.0005)
 
 
 class _SlopeLost(TwiceProduct):
@@ -223,29 +223,29 @@ WRONG_SECOND_ORDERS = (SecondOrderOff, SecondOrderLost, SecondOrderSwapped)
 
 
 class DeclaresTransposed(Times):
-    def result_type(self, symbols: Any, x: TensorType, y: TensorType, **op_params: Any) -> TensorType:  # type: ignore[override]
+    def result_type(self, symbols: Any, x: TensorType, y: TensorType, **op_params: Any) -> TensorType:
         return TensorType(x.dtype, x.shape[::-1])
 
 
 class DeclaresExtraAxis(Times):
-    def result_type(self, symbols: Any, x: TensorType, y: TensorType, **op_params: Any) -> TensorType:  # type: ignore[override]
+    def result_type(self, symbols: Any, x: TensorType, y: TensorType, **op_params: Any) -> TensorType:
         return TensorType(x.dtype, (1, *x.shape))
 
 
 class DeclaresF64(Times):
-    def result_type(self, symbols: Any, x: TensorType, y: TensorType, **op_params: Any) -> TensorType:  # type: ignore[override]
+    def result_type(self, symbols: Any, x: TensorType, y: TensorType, **op_params: Any) -> TensorType:
         return TensorType("f64", broadcast_shapes(x.shape, y.shape, symbols))
 
 
 class ReturnsF64(Times):
-    def reference(self, xp: Any, x: Any, y: Any, **op_params: Any) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, y: Any, **op_params: Any) -> Any:
         return x * y.astype("float64")
 
 
 class ReducesTheOtherAxis(RowSums):
     samples = (Sample(((3, 2),)),)
 
-    def reference(self, xp: Any, x: Any) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any) -> Any:
         return xp.sum(x, axis=0)
 
 
@@ -280,14 +280,14 @@ class VjpOfOneEntry(Times):
 
 
 class ReferenceRaises(Times):
-    def reference(self, xp: Any, x: Any, y: Any, **op_params: Any) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, y: Any, **op_params: Any) -> Any:
         raise KeyError("missing")
 
 
 class ReferenceGivesNan(Times):
     samples = (Sample(((3, 2), (3, 2))),)
 
-    def reference(self, xp: Any, x: Any, y: Any, **op_params: Any) -> Any:  # type: ignore[override]
+    def reference(self, xp: Any, x: Any, y: Any, **op_params: Any) -> Any:
         return x * y * xp.nan
 
 

@@ -162,7 +162,8 @@ def test_refuses_each_key_of_a_fill(key: str) -> None:
 @pytest.mark.parametrize("id_", ["exn0", "exv0", "gxn0", "gxv0"])
 @pytest.mark.parametrize("place", ["node_id", "output"])
 def test_refuses_ids_in_the_default_and_in_the_chosen_namespace(id_: str, place: str) -> None:
-    error = failure(mean_graph(**{place: id_}), prefix="gx")
+    wrong: dict[str, Any] = {place: id_}
+    error = failure(mean_graph(**wrong), prefix="gx")
     assert error.category == "unsupported_reduction"
     assert f"id '{id_}' lies in the reserved expansion namespace" in error.message
 

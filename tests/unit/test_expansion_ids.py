@@ -118,7 +118,7 @@ def graph_with(**fields: Any) -> TensorGraph:
 
 def program_with(**fields: Any) -> DerivativeProgram:
     _, program = trace()
-    added = {}
+    added: dict[str, Any] = {}
     for name, more in fields.items():
         old = getattr(program, name)
         added[name] = {**old, **more} if isinstance(old, dict) else [*old, *more]

@@ -132,7 +132,7 @@ def check_expansion(
 
 def _check_sample(operator_class: type[TensorOperator], sample: Sample, dtype: str, differentiable: bool) -> None:
     operands = {f"x{i}": TensorType(dtype, shape) for i, shape in enumerate(sample.shapes)}
-    inputs = [(value_id, typespec(type_)) for value_id, type_ in operands.items()]
+    inputs: list[tuple[str, Typespec | None]] = [(value_id, typespec(type_)) for value_id, type_ in operands.items()]
     node = TensorNodeRecord(
         node_id="n0",
         output_value_id="v0",
