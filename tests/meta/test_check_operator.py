@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from meta.planted import OTHER_MISTAKES, RIGHT, WRONG_GRADIENTS, WRONG_SECOND_ORDERS, WRONG_TYPES, Times, WithoutVjp
@@ -63,7 +65,7 @@ def test_catches_other_mistakes(operator: type[TensorOperator]) -> None:
 
 def test_names_the_sample() -> None:
     class OffInItsSecondSample(Times):
-        def reference(self, xp, x, y):  # type: ignore[no-untyped-def]
+        def reference(self, xp: Any, x: Any, y: Any, **op_params: Any) -> Any:
             return x * y if x.shape == y.shape else x * y * y
 
     assert failure(OffInItsSecondSample).startswith("OffInItsSecondSample, sample 1 in f64: ")

@@ -42,14 +42,11 @@ def test_an_optimizer_has_no_state_by_default() -> None:
 
 def test_calling_an_optimizer_is_updating() -> None:
     class Recorder(SGD):
-        def update(self, **tensors: Any) -> Any:  # type: ignore[override]
+        def update(self, **tensors: Any) -> Any:
             return tensors
 
-    assert Recorder()(parameter=1, gradient=2, learning_rate=3) == {  # type: ignore[arg-type, comparison-overlap]
-        "parameter": 1,
-        "gradient": 2,
-        "learning_rate": 3,
-    }
+    tensors: dict[str, Any] = {"parameter": 1, "gradient": 2, "learning_rate": 3}
+    assert Recorder()(**tensors) == tensors
 
 
 @pytest.mark.parametrize("update", [SGD(), sgd_update])

@@ -113,14 +113,14 @@ class Emitter:
         Raises malformed_derivative_ir for a wrong operand count or a foreign param, whatever the type rule raises, and
         the operator's `shape_category` where the declared shape is not the derived one. Untyped operands pass.
         """
-        operator, op_params = node.operator, node.op_params
-        form = (type(operator), len(node.input_value_ids), *op_params)
+        operator, operands, op_params = node.operator, node.input_value_ids, node.op_params
+        form = (type(operator), len(operands), *op_params)
         if form not in self._checked_forms:
             self._check_form(node)
             self._checked_forms.add(form)
         if type(operator).result_type is TensorOperator.result_type:
             return
-        derived = self._derive(operator, node.input_value_ids, op_params)
+        derived = self._derive(operator, operands, op_params)
         declared = self.type(node.output_value_id)
         if derived != declared and derived is not None and declared is not None:
             self._check_declared(node, declared, derived)
@@ -154,10 +154,11 @@ class Emitter:
     def _derive(
         self, operator: TensorOperator, operands: Sequence[str], op_params: Mapping[str, Any]
     ) -> TensorType | None:
-        known = self._types
-        types = tuple([known.get(operand) or self._read_type(operand) for operand in operands])
-        if None in types:
-            return None
+        types = tuple(map(self._types.get, operands))
+        if not all(types):  # a type is never empty
+            types = tuple(map(self.type, operands))
+            if not all(types):
+                return None
         if op_params:
             return self._apply_rule(operator, operands, types, op_params)
         # Bindings are never undone, so a rule that has accepted some types once gives the same result for them again.
