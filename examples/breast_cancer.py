@@ -102,8 +102,7 @@ def trace(data: Data, dtype: str) -> Step:
         w = builder.input("w", dtype=dtype, shape=(columns, 1))
         value = loss(x, y, w)
     derivative = builder.vjp(value, wrt=[w], seed=SEED)
-    tensors = {"x": x, "y": y, "w": w, "loss": value}
-    ids = {name: builder.value_id(tensor) for name, tensor in tensors.items()}
+    ids = {**builder.input_ids, "loss": builder.value_id(value)}
     weights = {"dtype": dtype, "shape": [columns, 1]}
     update = trace_parameter_update(
         descend,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from by_hand import program
+from running import trace
 from tinychain.autodiff.backends.numpy import (
     NumpyFunction,
     bind_input,
@@ -32,12 +33,6 @@ from tinychain.autodiff.reverse import joint_graph
 from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder
 
 OWNED = (AddOperator, MulOperator, MatmulOperator, FillOperator, ReshapeOperator)
-
-
-def trace(function: Callable[..., Tensor], *shapes: list[int | str], dtype: str = "f64") -> TensorGraph:
-    with TensorGraphBuilder() as builder:
-        result = function(*[builder.input(f"x{i}", dtype=dtype, shape=shape) for i, shape in enumerate(shapes)])
-    return builder.build(outputs=[result])
 
 
 def run(graph: TensorGraph, *, limited: bool) -> list[np.ndarray[Any, Any]]:
@@ -111,7 +106,7 @@ def test_symbols_of_one_name_are_the_same_shape() -> None:
     assert NumpyFunction(lowered)({"v0": np.ones(3), "v1": np.ones(3)})["v2"].tolist() == [2.0] * 3
 
 
-# -------------------------------------------------------------------------------------------------------- what it refuses
+# ---------------------------------------------------------------------------------------------------- what it refuses
 
 
 @pytest.mark.parametrize(
@@ -191,7 +186,7 @@ def test_refuses_operands_of_unknown_type() -> None:
     assert caught.value.category == "broadcast_shape_mismatch"
 
 
-# ------------------------------------------------------------------------------------------- a whole gradient fits on it
+# -------------------------------------------------------------------------------------------------- a whole gradient
 
 
 def test_an_expanded_mean_and_its_gradient_run_on_it() -> None:

@@ -10,6 +10,7 @@ from tinychain.autodiff.operators import (
     BroadcastOperator,
     MulOperator,
     ReshapeOperator,
+    TransposeOperator,
 )
 from tinychain.autodiff.types import TensorType, broadcast_shapes, common_dtype
 
@@ -298,6 +299,16 @@ class ParamsThatTextLoses(Times):
     samples = (Sample(((2, 2), (2, 2)), {"axes": (0, 1)}),)
 
 
+class GradientThatTextLoses(Square):
+    samples = (Sample(((2, 2),)),)
+
+    def vjp(self, emit: Any, node: Any, g: str) -> Any:
+        """The right gradient by way of two transposes whose perm is a tuple."""
+        (x,) = node.input_value_ids
+        flipped = emit(TransposeOperator, emit(TwiceProduct, g, x), perm=(1, 0))
+        return (emit(TransposeOperator, flipped, perm=(1, 0)),)
+
+
 class ForeignParam(Times):
     samples = (Sample(((2, 2), (2, 2)), {"axes": [0]}),)
 
@@ -316,6 +327,7 @@ OTHER_MISTAKES: dict[type[TensorOperator], str] = {
     ReferenceRaises: "KeyError",
     ReferenceGivesNan: "nan",
     ParamsThatTextLoses: "read back from its text",
+    GradientThatTextLoses: "read back from its text",
     ForeignParam: "'axes'",
     WrongOperandCount: "requires exactly two inputs",
 }

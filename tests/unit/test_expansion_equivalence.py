@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tinychain.autodiff.backends.numpy import NumpyFunction, bind_input, reference_registry
+from running import compiled
 from tinychain.autodiff.expansion import (
     expand_mean_derivative_program,
     expand_mean_derivative_program_detailed,
@@ -20,7 +20,6 @@ from tinychain.autodiff.expansion import (
     expand_mean_graph_detailed,
 )
 from tinychain.autodiff.graph import DerivativeProgram, TensorGraph
-from tinychain.autodiff.lowering import lower_graph
 from tinychain.autodiff.operators import FillOperator, MatmulOperator, MulOperator, ReshapeOperator
 from tinychain.autodiff.reverse import generate, joint_graph
 from tinychain.autodiff.testing import check_expansion, check_gradients
@@ -131,8 +130,7 @@ def run(graph: TensorGraph) -> list[NDArray[Any]]:
         for number, (value_id, spec) in enumerate(graph.inputs)
         if spec is not None
     }
-    function = NumpyFunction(lower_graph(graph, handlers=reference_registry(), bind_input=bind_input))
-    results = function(arrays)
+    results = compiled(graph)(arrays)
     return [results[output] for output in graph.outputs]
 
 

@@ -232,7 +232,7 @@ NEAR_MISSES: dict[str, DerivativeProgram] = {
     "1: two operands and a literal": program(div={"input_value_ids": ["d0", "v0"]}),
     "1: no literal": program(div={"op_params": {}}),
     "1: another key": program(div={"op_params": {"right_literal": 12.0, "note": 1}}),
-    "1: a bool divisor": div_by(True),
+    "1: a bool divisor": shaped(1, 1, divisor=True),
     "1: a str divisor": div_by("12"),
     "1: no divisor": div_by(None),
     "1: a NaN": div_by(float("nan")),
@@ -252,6 +252,11 @@ NEAR_MISSES: dict[str, DerivativeProgram] = {
     "3: no typespec": program(broadcast={"output_typespec": None}),
     "3: no shape": program(broadcast={"output_typespec": {"dtype": "f32"}}),
     "3: no dtype": program(broadcast={"output_typespec": {"shape": [4, 3]}}),
+    "3: a dtype without a matmul": program(
+        g=spec(1, 1, dtype="i32"),
+        broadcast={"output_typespec": spec(4, 3, dtype="i32")},
+        div={"output_typespec": spec(4, 3, dtype="i32")},
+    ),
     "4: no typespec": program(g=None),
     "4: no shape": program(g={"dtype": "f32"}),
     "4: no dtype": program(g={"shape": [1, 1]}),
@@ -288,6 +293,7 @@ def test_the_unbroken_pattern_is_none_of_them() -> None:
     """The near misses differ from this by what they name alone."""
     assert len(expand_mean_derivative_program_detailed(program()).regions) == 1
     assert len(expand_mean_derivative_program_detailed(shaped(2, 6)).regions) == 1
+    assert len(expand_mean_derivative_program_detailed(shaped(1, 1, divisor=1)).regions) == 1
     assert len(expand_mean_derivative_program_detailed(div_by(12)).regions) == 1
 
 

@@ -16,6 +16,7 @@ from tinychain.autodiff.graph import (
     Record,
     TensorGraph,
     TensorNodeRecord,
+    check_form,
     post_order,
     producer_index,
     slot_setters,
@@ -118,6 +119,7 @@ def analyze_graph(graph: TensorGraph, outputs: Sequence[str] | None) -> tuple[De
     """`analyze_graph_dependencies` together with the nodes in the order of the local values."""
     if not isinstance(graph, TensorGraph):
         raise TypeError(f"graph must be a TensorGraph, got {quote(graph)}")
+    check_form(graph.nodes, graph.inputs, argument="graph")
     producers = producer_index(graph.nodes, category="ambiguous_producer")
     declared = [value_id for value_id, _ in graph.inputs]
     selected = _selected(graph.outputs if outputs is None else outputs, producers, declared, graph.nodes)
@@ -143,6 +145,10 @@ def analyze_program(
         raise TypeError(f"program must be a DerivativeProgram, got {quote(program)}")
     if not isinstance(forward_graph, TensorGraph):
         raise TypeError(f"forward_graph must be a TensorGraph, got {quote(forward_graph)}")
+    if not isinstance(program.value_typespecs, Mapping):
+        raise TypeError(f"value_typespecs of program must be a mapping, got {quote(program.value_typespecs)}")
+    check_form(program.nodes, argument="program")
+    check_form(forward_graph.nodes, forward_graph.inputs, argument="forward_graph")
     seeds = _distinct_ids(seed_value_ids, "seed_value_ids")
     forward_producers = producer_index(forward_graph.nodes, category="ambiguous_producer")
     producers = producer_index(program.nodes, category="ambiguous_producer")
@@ -322,6 +328,7 @@ class _Specs:
     def __init__(self, *tables: Mapping[str, Typespec | None]) -> None:
         self._tables = tables[::-1]
         self._parsed: dict[int, tuple[str | None, Shape | None]] = {}
+        self._alive: list[Typespec | None] = []  # so that no id in _parsed is given to another object
 
     def required(self, value_id: str) -> tuple[str | None, Shape | None]:
         """Dtype and shape, which must both be there."""
@@ -329,6 +336,7 @@ class _Specs:
         known = self._parsed.get(id(spec))
         if known is None:
             type_ = parse_type(spec, label=f"value {quote(value_id)}")
+            self._alive.append(spec)
             known = self._parsed[id(spec)] = (type_.dtype, type_.shape)
         return known
 

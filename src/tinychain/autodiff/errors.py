@@ -108,3 +108,12 @@ def quote(value: object) -> str:
     except Exception:
         text = f"<{type(value).__name__} whose repr raises>"
     return text if len(text) <= _QUOTE_LIMIT else f"{text[:_QUOTE_LIMIT]}... ({len(text)} characters)"
+
+
+def describe(error: BaseException) -> str:
+    """The type and the text of an exception of somebody else's; never raises."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "<its str raises>"
+    return f"{type(error).__name__}: {text}"

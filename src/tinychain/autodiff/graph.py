@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.types import Symbols, TensorType, Typespec
+from tinychain.autodiff.types import Symbols, TensorType, Typespec, is_sequence
 
 if TYPE_CHECKING:
     from tinychain.autodiff.emitter import Emitter
@@ -244,7 +244,61 @@ class AutodiffResult(Record):
         return cls(gradients=list(data["gradients"]), metadata=DerivativeMetadata.from_dict(data["metadata"]))
 
 
+def copied(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy whose lists and dicts are new too, so that whoever gets it cannot reach the artifact."""
+    copy = dict(mapping)
+    for key, value in copy.items():
+        if isinstance(value, (list, dict)):
+            copy[key] = _copied_container(value)
+    return copy
+
+
+def _copied_container(value: Any) -> Any:
+    if isinstance(value, dict):
+        return copied(value)
+    copy = list(value)
+    for index, item in enumerate(copy):
+        if isinstance(item, (list, dict)):
+            copy[index] = _copied_container(item)
+    return copy
+
+
+def copy_node(node: TensorNodeRecord) -> TensorNodeRecord:
+    """A record that whoever gets it may spoil without reaching this one."""
+    spec = node.output_typespec
+    return replace(
+        node, op_params=copied(node.op_params), output_typespec=copied(spec) if isinstance(spec, Mapping) else spec
+    )
+
+
 # ------------------------------------------------------------------------------------------------------------ walks
+
+
+def check_form(nodes: object, inputs: object = (), *, argument: str) -> None:
+    """Refuses what no walk can read, `argument` being the artifact that holds it.
+
+    Raises TypeError for nodes that are no sequence of TensorNodeRecords or inputs that are no (value id, typespec)
+    pairs, malformed_derivative_ir for an id that is no str.
+    """
+    if not is_sequence(nodes) or not is_sequence(inputs):
+        raise TypeError(f"nodes and inputs of {argument} must be lists, got {quote(nodes)} and {quote(inputs)}")
+    for node in nodes:
+        if not isinstance(node, TensorNodeRecord):
+            raise TypeError(f"nodes of {argument} must hold TensorNodeRecords, got {quote(node)}")
+        if not isinstance(node.node_id, str) or not isinstance(node.output_value_id, str):
+            raise _no_id(node.output_value_id if isinstance(node.node_id, str) else node.node_id, argument)
+        for operand in node.input_value_ids:
+            if not isinstance(operand, str):
+                raise _no_id(operand, argument)
+    for declared in inputs:
+        if not is_sequence(declared) or len(declared) != 2:
+            raise TypeError(f"inputs of {argument} must hold (value id, typespec) pairs, got {quote(declared)}")
+        if not isinstance(declared[0], str):
+            raise _no_id(declared[0], argument)
+
+
+def _no_id(id_: object, argument: str) -> AutodiffError:
+    return AutodiffError("malformed_derivative_ir", f"an id in {argument} must be a str, got {quote(id_)}")
 
 
 def value_ids(node: TensorNodeRecord) -> Iterator[str]:
@@ -257,12 +311,14 @@ def producer_index(nodes: Iterable[TensorNodeRecord], *, category: str) -> dict[
     """Value id -> the node that produces it; two producers of a value raise `category`."""
     producers: dict[str, TensorNodeRecord] = {}
     for node in nodes:
-        if producers.setdefault(node.output_value_id, node) is not node:
+        value_id = node.output_value_id
+        if value_id in producers:
             raise AutodiffError(
                 category,
-                f"value {quote(node.output_value_id)} has two producers: nodes"
-                f" {quote(producers[node.output_value_id].node_id)} and {quote(node.node_id)}",
+                f"value {quote(value_id)} has two producers: nodes {quote(producers[value_id].node_id)} and"
+                f" {quote(node.node_id)}",
             )
+        producers[value_id] = node
     return producers
 
 

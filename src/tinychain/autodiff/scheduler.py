@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.graph import AutodiffResult, DerivativeProgram, TensorNodeRecord
+from tinychain.autodiff.errors import AutodiffError, describe, quote
+from tinychain.autodiff.graph import AutodiffResult, DerivativeProgram, TensorNodeRecord, check_form
 from tinychain.autodiff.types import as_int, bind_shape, is_sequence, parse_shape, resolve_shape, spec_field
 
 Dispatch: TypeAlias = Callable[[TensorNodeRecord, list[Any]], Any]
@@ -41,6 +41,13 @@ class ExecutionScheduler:
             raise TypeError(f"program must be a DerivativeProgram, got {quote(program)}")
         if not isinstance(values, Mapping):
             raise TypeError(f"values must be a mapping from value id to value, got {quote(values)}")
+        if shape_bindings is not None and not isinstance(shape_bindings, Mapping):
+            raise TypeError(f"shape_bindings must be a mapping from symbol to size, got {quote(shape_bindings)}")
+        if not isinstance(program.value_typespecs, Mapping):
+            raise TypeError(f"value_typespecs of program must be a mapping, got {quote(program.value_typespecs)}")
+        if not is_sequence(program.output_gradients):
+            raise TypeError(f"output_gradients of program must be a list, got {quote(program.output_gradients)}")
+        check_form(program.nodes, argument="program")
         symbols = _bind_symbols(program, values, shape_bindings)
         computed = dict(values)
         for node in program.nodes:
@@ -61,9 +68,7 @@ class ExecutionScheduler:
             raise
         except Exception as error:
             where = f"node {quote(node.node_id)} ({node.operator.name})"
-            raise AutodiffError(
-                "missing_derivative_ir", f"dispatch failed on {where}: {type(error).__name__}: {error}"
-            ) from error
+            raise AutodiffError("missing_derivative_ir", f"dispatch failed on {where}: {describe(error)}") from error
 
 
 def _value(computed: Mapping[str, Any], value_id: str, role: str) -> Any:
@@ -86,15 +91,31 @@ def _bind_symbols(
         symbols[symbol] = number
     for value_id, value in values.items():
         declared = spec_field(program.value_typespecs.get(value_id), "shape")
-        actual = getattr(value, "shape", None)
-        if not is_sequence(declared) or not is_sequence(actual):
-            continue
-        label = f"value {quote(value_id)}"
-        if not bind_shape(parse_shape(declared, label=label), actual, symbols):
-            raise AutodiffError(
-                "symbolic_shape_mismatch", f"{label} has shape {list(actual)}; the program declares {list(declared)}"
-            )
+        actual = _shape_of(value)
+        if is_sequence(declared) and actual is not None:
+            _bind_shape(f"value {quote(value_id)}", declared, actual, symbols)
     return symbols
+
+
+def _shape_of(value: Any) -> list[int] | None:
+    """The `.shape` of a given value as plain ints, or None where it has no such thing."""
+    try:
+        shape = getattr(value, "shape", None)
+        sizes = [as_int(size) for size in shape] if is_sequence(shape) else [None]
+    except Exception:
+        return None
+    known = [size for size in sizes if size is not None]
+    return known if len(known) == len(sizes) else None
+
+
+def _bind_shape(label: str, declared: Sequence[object], actual: list[int], symbols: dict[str, int]) -> None:
+    expected = f"{label} has shape {actual}; the program declares {list(declared)}"
+    try:
+        fits = bind_shape(parse_shape(declared, label=label), actual, symbols)
+    except AutodiffError as error:
+        raise AutodiffError(error.category, f"{expected}: {error.message}") from None
+    if not fits:
+        raise AutodiffError("symbolic_shape_mismatch", expected)
 
 
 def _resolved(node: TensorNodeRecord, symbols: Mapping[str, int]) -> TensorNodeRecord:

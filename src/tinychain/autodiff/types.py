@@ -118,7 +118,8 @@ def common_dtype(x: str, y: str) -> str:
     """The dtype of both operands: there is no promotion (dtype_mismatch), and it is a floating one."""
     if x != y:
         raise AutodiffError(
-            "dtype_mismatch", f"operand dtypes are {quote(x)} and {quote(y)}; there is no promotion, so cast one"
+            "dtype_mismatch",
+            f"operand dtypes are {quote(x)} and {quote(y)}; there is no promotion, so declare both alike",
         )
     return check_floating(x)
 
@@ -167,7 +168,8 @@ def resolve_shape(shape: Shape, symbols: Mapping[str, int], *, label: str) -> tu
         size = symbols.get(dim) if isinstance(dim, str) else dim
         if size is None:
             raise AutodiffError(
-                "unresolved_symbolic_shape", f"{label} has the unbound symbol {quote(dim)}; bind it to a size"
+                "unresolved_symbolic_shape",
+                f"{label} has the symbol {quote(dim)}, whose size is not known; declare an int",
             )
         sizes.append(size)
     return tuple(sizes)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tinychain.autodiff.dependencies import Schedule
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.graph import TensorNodeRecord
+from tinychain.autodiff.graph import TensorNodeRecord, copy_node
 from tinychain.autodiff.lowering.records import (
     FusionContext,
     FusionHook,
     FusionResult,
     TargetValue,
-    copied,
     raised,
     violation,
 )
@@ -29,26 +27,35 @@ class Fused(NamedTuple):
     nodes: tuple[TensorNodeRecord, ...]
 
 
-def check_hook(hook: object) -> None:
-    """Refuses a hook without a positive int `lookahead` or a callable `fuse`: handler_contract_violation."""
-    name = type(hook).__name__
-    lookahead = getattr(hook, "lookahead", None)
+def check_hook(hook: Any) -> int:
+    """The hook's `lookahead`; handler_contract_violation if it is no positive int, or without a callable `fuse`."""
+    name = f"the fusion hook {type(hook).__name__}"
+    try:
+        lookahead, fuse = getattr(hook, "lookahead", None), getattr(hook, "fuse", None)
+    except Exception as error:
+        raise raised(f"{name}, asked for lookahead and fuse,", error) from error
     number = as_int(lookahead)
     if number is None or number < 1:
-        raise violation(f"the lookahead of the fusion hook {name} is {quote(lookahead)}; expected an int of 1 or more")
-    if not callable(getattr(hook, "fuse", None)):
-        raise violation(f"the fusion hook {name} has no callable fuse(context), next to its lookahead")
+        raise violation(f"the lookahead of {name} is {quote(lookahead)}; expected an int of 1 or more")
+    if not callable(fuse):
+        raise violation(f"{name} has no callable fuse(context), next to its lookahead")
+    return number
 
 
 class Fuser:
     """Offers the operations of one schedule to one hook and checks its answers."""
 
     def __init__(
-        self, hook: FusionHook, order: Schedule, selected: Sequence[str], values: Mapping[str, TargetValue]
+        self,
+        hook: FusionHook,
+        lookahead: int,
+        order: Schedule,
+        selected: Sequence[str],
+        values: Mapping[str, TargetValue],
     ) -> None:
         self._hook = hook
         self._name = type(hook).__name__
-        self._lookahead = int(hook.lookahead)
+        self._lookahead = lookahead
         self._order = order
         self._selected = frozenset(selected)
         self._values = values
@@ -81,7 +88,8 @@ class Fuser:
             raise raised(f"the fusion hook {self._name}, offered node {quote(offered)},", error) from error
         if result is None:
             return None
-        if not isinstance(result, FusionResult):
+        # isinstance would ask a target value, which a mistaken hook may return, for its __class__.
+        if not issubclass(type(result), FusionResult):
             raise self._violation(offered, f"returned {quote(result)}; expected a FusionResult or None")
         if result.value is None:
             raise self._violation(offered, "returned a FusionResult whose value is None")
@@ -110,14 +118,10 @@ class Fuser:
         return root
 
     def _copy(self, position: int) -> TensorNodeRecord:
-        """The record that the hook sees: one that it may spoil without reaching the artifact."""
+        """The record that the hook sees, one that it may spoil."""
         copy = self._copies.get(position)
         if copy is None:
-            node = self._order[position]
-            spec = node.output_typespec
-            copy = self._copies[position] = replace(
-                node, op_params=copied(node.op_params), output_typespec=None if spec is None else copied(spec)
-            )
+            copy = self._copies[position] = copy_node(self._order[position])
         return copy
 
     def _value_of(self, value_id: str) -> TargetValue:
@@ -130,11 +134,15 @@ class Fuser:
 
     def _consumed(self, offered: str, ids: Any, candidates: Sequence[int]) -> list[int]:
         """The consumed positions, ascending."""
-        if not is_sequence(ids) or not ids:
+        try:
+            listed = list(ids) if is_sequence(ids) else []
+        except Exception as error:
+            raise raised(f"the ids consumed by the fusion hook {self._name}", error) from error
+        if not listed:
             raise self._violation(offered, f"consumed {quote(ids)}; expected a non-empty sequence of node ids")
         allowed = {self._order[candidate].node_id for candidate in candidates}
         seen: set[str] = set()
-        for node_id in ids:
+        for node_id in listed:
             if not isinstance(node_id, str) or not node_id:
                 raise self._violation(offered, f"consumed {quote(node_id)}; expected a non-empty str node id")
             if node_id in seen:

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from tinychain.autodiff.dependencies import DependencyAnalysis, ValueDependency
-from tinychain.autodiff.errors import AutodiffError
-from tinychain.autodiff.graph import Record, TensorNodeRecord, TensorOperator, slot_setters
+from tinychain.autodiff.errors import AutodiffError, describe
+from tinychain.autodiff.graph import Record, TensorNodeRecord, TensorOperator, copied, slot_setters
 
 LOWERING_CLAIM_HANDLER: Final = "handler"
 LOWERING_CLAIM_FUSION: Final = "fusion"
@@ -154,25 +154,6 @@ class LoweredProgram(Record):
         return tuple([self.values[value_id] for value_id in self.selected_outputs])
 
 
-def copied(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy whose lists and dicts are new too, so that whoever gets it cannot reach the artifact."""
-    copy = dict(mapping)
-    for key, value in copy.items():
-        if isinstance(value, (list, dict)):
-            copy[key] = _copied_container(value)
-    return copy
-
-
-def _copied_container(value: Any) -> Any:
-    if isinstance(value, dict):
-        return copied(value)
-    copy = list(value)
-    for index, item in enumerate(copy):
-        if isinstance(item, (list, dict)):
-            copy[index] = _copied_container(item)
-    return copy
-
-
 def violation(message: str) -> AutodiffError:
     """A breach of the rules by a handler, a binder or a hook."""
     return AutodiffError("handler_contract_violation", message)
@@ -180,4 +161,4 @@ def violation(message: str) -> AutodiffError:
 
 def raised(who: str, error: Exception) -> AutodiffError:
     """The categorized form of an exception that a consumer's code raised; chain the original to it."""
-    return violation(f"{who} raised {type(error).__name__}: {error}")
+    return violation(f"{who} raised {describe(error)}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.errors import AutodiffError, describe, quote
 from tinychain.autodiff.graph import TensorOperator
-from tinychain.autodiff.lowering.records import OperationHandler, violation
+from tinychain.autodiff.lowering.records import OperationHandler, raised, violation
 
 HandlerClass = TypeVar("HandlerClass", bound=type)
 
@@ -24,7 +24,11 @@ class OperationHandlerRegistry:
         Raises handler_contract_violation for one without a TensorOperator subclass as `operator_type` or without a
         callable `lower`, and for a second handler of a type.
         """
-        self._add(getattr(handler, "operator_type", None), handler)
+        try:
+            operator_type = getattr(handler, "operator_type", None)
+        except Exception as error:
+            raise raised(f"the operator_type of the handler {quote(handler)}", error) from error
+        self._add(operator_type, handler)
 
     def handler(self, operator_type: type[TensorOperator]) -> Callable[[HandlerClass], HandlerClass]:
         """A class decorator that registers an instance; the class need not declare `operator_type`.
@@ -34,7 +38,9 @@ class OperationHandlerRegistry:
         _check_operator_type(operator_type, "the argument of handler")
 
         def decorate(handler_class: HandlerClass) -> HandlerClass:
-            declared = getattr(handler_class, "operator_type", operator_type)
+            if not isinstance(handler_class, type):
+                raise violation(f"the handler for {operator_type.__name__} must be a class, got {quote(handler_class)}")
+            declared = vars(handler_class).get("operator_type", operator_type)  # a base may serve another operator
             if declared is not operator_type:
                 raise violation(f"{quote(handler_class)} declares {quote(declared)}, not {operator_type.__name__}")
             handler_class.operator_type = operator_type  # type: ignore[attr-defined]
@@ -43,7 +49,7 @@ class OperationHandlerRegistry:
             except Exception as error:
                 raise violation(
                     f"{quote(handler_class)} for {operator_type.__name__} cannot be made without arguments:"
-                    f" {type(error).__name__}: {error}"
+                    f" {describe(error)}"
                 ) from error
             self._add(operator_type, instance)
             return handler_class

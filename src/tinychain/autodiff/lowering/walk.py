@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
-from tinychain.autodiff.dependencies import DependencyAnalysis, Schedule, analyze_graph, analyze_program
+from tinychain.autodiff.dependencies import (
+    DependencyAnalysis,
+    Schedule,
+    ValueDependency,
+    analyze_graph,
+    analyze_program,
+)
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord, TensorOperator
 from tinychain.autodiff.lowering.fusion import Fuser, check_hook
@@ -69,18 +75,18 @@ def _lower(
 ) -> LoweredProgram:
     if not isinstance(handlers, OperationHandlerRegistry):
         raise violation(f"handlers must be an OperationHandlerRegistry, got {quote(handlers)}")
-    if fusion is not None:
-        check_hook(fusion)
+    lookahead = 0 if fusion is None else check_hook(fusion)
     if bind_input is not None and not callable(bind_input):
         raise violation(f"bind_input must be callable or None, got {quote(bind_input)}")
     lowers = _find_handlers(order, handlers)
+    _check_distinct(order)
     values = _bind(analysis, bind_input)
     walk = _Walk(analysis, lowers, values)
     if fusion is None:
         for node in order:
             walk.lower(node)
     else:
-        fuser = Fuser(fusion, order, analysis.selected_outputs, values)
+        fuser = Fuser(fusion, lookahead, order, analysis.selected_outputs, values)
         for position, node in enumerate(order):
             if fuser.is_claimed(position):
                 continue
@@ -115,22 +121,34 @@ def _find_handlers(
     return found
 
 
+def _check_distinct(order: Schedule) -> None:
+    """Each operation is claimed under an id of its own."""
+    node_ids: set[str] = set()
+    for node in order:
+        if node.node_id in node_ids:
+            raise violation(f"node id {quote(node.node_id)} belongs to two operations, so both would claim it")
+        node_ids.add(node.node_id)
+
+
 def _bind(analysis: DependencyAnalysis, bind_input: BindInput | None) -> dict[str, TargetValue]:
     values: dict[str, TargetValue] = {}
     for dependency in analysis.required_inputs:
         value: TargetValue = dependency
         if bind_input is not None:
-            with_label = f"bind_input for the {dependency.provenance} {quote(dependency.value_id)}"
             try:
                 value = bind_input(dependency)
             except AutodiffError:
                 raise
             except Exception as error:
-                raise raised(with_label, error) from error
+                raise raised(_binder(dependency), error) from error
             if value is None:
-                raise violation(f"{with_label} returned None; expected a target value")
+                raise violation(f"{_binder(dependency)} returned None; expected a target value")
         values[dependency.value_id] = value
     return values
+
+
+def _binder(dependency: ValueDependency) -> str:
+    return f"bind_input for the {dependency.provenance} {quote(dependency.value_id)}"
 
 
 class _Walk:

@@ -83,6 +83,11 @@ class TensorGraphBuilder:
         """The symbols that the trace has bound so far, as a copy."""
         return dict(self._emit.symbols)
 
+    @property
+    def input_ids(self) -> dict[str, str]:
+        """The value id of every declared input by name, in declaration order, as a copy."""
+        return dict(self._inputs)
+
     # ---------------------------------------------------------------------------------------------------- recording
 
     def input(self, name: str, *, dtype: str, shape: Sequence[int | str]) -> Tensor:
@@ -161,9 +166,7 @@ class TensorGraphBuilder:
     def apply(self, operator: type[TensorOperator], operands: Sequence[Tensor], op_params: Mapping[str, Any]) -> Tensor:
         """Records one operation and returns its result: how an operator of your own gets into a trace."""
         known = self._value_ids
-        operand_ids = list(map(known.get, map(id, operands)))
-        if not all(operand_ids):
-            operand_ids = [self._operand_id(operand) for operand in operands]
+        operand_ids = [known.get(id(operand)) or self._operand_id(operand) for operand in operands]
         value_id = self._emit.emit(operator, operand_ids, op_params)
         result = Tensor(self)
         known[id(result)] = value_id

@@ -1,8 +1,25 @@
-"""Optimizers and their traced updates."""
+"""Optimizers, their traced updates, and the training step as one compiled artifact."""
 
 from __future__ import annotations
 
 from tinychain.autodiff.training.optimizers import SGD, Momentum, Optimizer, sgd_update
+from tinychain.autodiff.training.step import (
+    CompiledTrainingStep,
+    ParameterCompilation,
+    TrainingStepProvenance,
+    compile_training_step,
+)
 from tinychain.autodiff.training.update import TracedUpdate, trace_parameter_update
 
-__all__ = ["SGD", "Momentum", "Optimizer", "TracedUpdate", "sgd_update", "trace_parameter_update"]
+__all__ = [
+    "SGD",
+    "CompiledTrainingStep",
+    "Momentum",
+    "Optimizer",
+    "ParameterCompilation",
+    "TracedUpdate",
+    "TrainingStepProvenance",
+    "compile_training_step",
+    "sgd_update",
+    "trace_parameter_update",
+]

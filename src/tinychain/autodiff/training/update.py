@@ -47,16 +47,12 @@ def trace_parameter_update(
     that is no tensor of this trace or has not the parameter's type, RuntimeError inside an active trace, and what
     tracing raises.
     """
-    declared: Mapping[str, Any] = {} if optimizer_inputs is None else optimizer_inputs
-    if not isinstance(declared, Mapping):
-        raise _bad_signature(f"optimizer_inputs must be a mapping of names to typespecs, got {quote(declared)}")
-    for name in declared:
-        _check_name(name, taken=(_PARAMETER, _GRADIENT), kind="optimizer input")
+    declared = check_optimizer_inputs(optimizer_inputs)
     states = check_update_rule(update, tuple(declared))
 
-    types = {_PARAMETER: _type_of(_PARAMETER, parameter), _GRADIENT: _type_of(_GRADIENT, gradient)}
+    types = {_PARAMETER: declared_type(_PARAMETER, parameter), _GRADIENT: declared_type(_GRADIENT, gradient)}
     for name, spec in declared.items():
-        types[name] = _type_of(name, spec)
+        types[name] = declared_type(name, spec)
     for name in states:
         types[name] = types[_PARAMETER]
 
@@ -73,6 +69,16 @@ def trace_parameter_update(
         input_value_ids={name: builder.value_id(tensor) for name, tensor in tensors.items()},
         updated_state_ids={name: builder.value_id(tensor) for name, tensor in new_states.items()},
     )
+
+
+def check_optimizer_inputs(optimizer_inputs: object) -> Mapping[str, Any]:
+    """The declared optimizer inputs, their names checked; None means none. Raises invalid_update_signature."""
+    declared = {} if optimizer_inputs is None else optimizer_inputs
+    if not isinstance(declared, Mapping):
+        raise _bad_signature(f"optimizer_inputs must be a mapping of names to typespecs, got {quote(declared)}")
+    for name in declared:
+        _check_name(name, taken=(_PARAMETER, _GRADIENT), kind="optimizer input")
+    return declared
 
 
 def check_update_rule(update: object, declared: tuple[str, ...]) -> tuple[str, ...]:
@@ -151,7 +157,7 @@ def _check_result(builder: TensorGraphBuilder, name: str, tensor: Tensor, expect
         raise AutodiffError(error.category, f"{wrong}: {error.message}") from None
 
 
-def _type_of(name: str, spec: object) -> TensorType:
+def declared_type(name: str, spec: object) -> TensorType:
     try:
         return parse_type(spec, label=f"input {quote(name)}")
     except AutodiffError:

@@ -1,0 +1,96 @@
+"""What a caller declares of a training step, checked before anything of theirs runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from keyword import iskeyword
+from typing import Any, TypeAlias
+
+from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.training.update import (
+    UpdateRule,
+    check_optimizer_inputs,
+    check_update_rule,
+    declared_type,
+    rule_name,
+)
+from tinychain.autodiff.types import TensorType, is_sequence
+
+Loss: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A checked declaration; mappings keep the caller's order."""
+
+    loss: Loss
+    inputs: dict[str, TensorType]
+    parameters: tuple[str, ...]
+    optimizer: UpdateRule
+    optimizer_inputs: Mapping[str, Mapping[str, Any]]
+    seed_label: str
+
+
+def declare(
+    loss: Loss,
+    inputs: Mapping[str, Mapping[str, Any]],
+    parameters: Sequence[str],
+    optimizer: UpdateRule,
+    optimizer_inputs: Mapping[str, Mapping[str, Any]] | None,
+    seed_label: str,
+) -> Declaration:
+    """The declaration, if every part of it holds; the loss is looked at and not called.
+
+    Raises invalid_training_declaration, missing_dtype_metadata, missing_shape_metadata, invalid_update_signature,
+    invalid_loss_signature, in this order of judgement.
+    """
+    if not isinstance(inputs, Mapping) or not inputs:
+        raise _bad(f"inputs must be a non-empty mapping of names to typespecs, got {quote(inputs)}")
+    for name in inputs:
+        _check_name(name, "an input name")
+    _check_parameters(parameters, tuple(inputs))
+    if not isinstance(seed_label, str) or not seed_label:
+        raise _bad(f"seed_label must be a non-empty str, got {quote(seed_label)}")
+    types = {name: declared_type(name, spec) for name, spec in inputs.items()}
+    declared = check_optimizer_inputs(optimizer_inputs)
+    for name, spec in declared.items():
+        declared_type(name, spec)
+    check_update_rule(optimizer, tuple(declared))
+    _check_loss(loss, types)
+    return Declaration(loss, types, tuple(parameters), optimizer, declared, seed_label)
+
+
+def _check_parameters(parameters: object, inputs: Sequence[str]) -> None:
+    if not is_sequence(parameters) or not parameters:
+        raise _bad(f"parameters must be a non-empty sequence of input names, got {quote(parameters)}")
+    seen: set[str] = set()
+    for name in parameters:
+        _check_name(name, "a parameter name")
+        if name in seen:
+            raise _bad(f"parameter {quote(name)} is named twice")
+        if name not in inputs:
+            raise _bad(f"parameter {quote(name)} is not among the inputs {list(inputs)}")
+        seen.add(name)
+
+
+def _check_name(name: object, label: str) -> None:
+    if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
+        raise _bad(f"{label} must be a str that is an identifier and no keyword, got {quote(name)}")
+
+
+def _check_loss(loss: object, inputs: Mapping[str, TensorType]) -> None:
+    if not callable(loss):
+        raise AutodiffError("invalid_loss_signature", f"the loss must be callable, got {quote(loss)}")
+    try:
+        inspect.signature(loss).bind(**dict.fromkeys(inputs))
+    except (TypeError, ValueError) as error:
+        raise AutodiffError(
+            "invalid_loss_signature",
+            f"{rule_name(loss)} does not take exactly the inputs {list(inputs)} as keywords: {error}",
+        ) from error
+
+
+def _bad(message: str) -> AutodiffError:
+    return AutodiffError("invalid_training_declaration", message)

@@ -1,0 +1,289 @@
+"""A whole training step in one call: forward, derivative and updates, expanded as asked and lowered.
+
+This file composes tracing, differentiation, expansion and lowering; it dispatches nothing and evaluates nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from types import MappingProxyType
+from typing import Any
+
+from tinychain.autodiff.dependencies import DependencyAnalysis, analyze_derivative_dependencies
+from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph, value_ids
+from tinychain.autodiff.lowering import (
+    FusionHook,
+    LoweredProgram,
+    OperationHandlerRegistry,
+    lower_derivative_program,
+    lower_graph,
+)
+from tinychain.autodiff.lowering.records import BindInput
+from tinychain.autodiff.reverse import generate
+from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder
+from tinychain.autodiff.training.declaration import Declaration, Loss, declare
+from tinychain.autodiff.training.optimizers import Optimizer
+from tinychain.autodiff.training.passes import ExpansionPass, Obligations, PassSequence, run_passes
+from tinychain.autodiff.training.update import TracedUpdate, UpdateRule, rule_name, trace_parameter_update
+from tinychain.autodiff.types import TensorType, typespec
+
+
+@dataclass(frozen=True)
+class TrainingStepProvenance(Record):
+    """Where a compiled step comes from: versions, names in order, and the labels of what was applied."""
+
+    source_graph_id: str
+    transform_version: str
+    tensor_op_contract_version: str
+    wrt_signature: tuple[str, ...]
+    parameter_names: tuple[str, ...]
+    input_names: tuple[str, ...]
+    seed_value_ids: tuple[str, ...]
+    seed_label: str
+    optimizer_label: str
+    optimizer_input_names: tuple[str, ...]
+    forward_expansions: tuple[str, ...]
+    derivative_expansions: tuple[str, ...]
+    update_expansions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ParameterCompilation(Record):
+    """One parameter and its update. Parameters of one type share one traced, expanded and lowered update.
+
+    `update_input_value_ids` maps parameter, gradient, optimizer inputs and states to value ids of the update graph;
+    `updated_state_value_ids` maps each state to its new value.
+    """
+
+    name: str
+    value_id: str
+    gradient_value_id: str
+    source_update_graph: TensorGraph
+    lowered_update_graph: TensorGraph
+    update: LoweredProgram
+    update_input_value_ids: Mapping[str, str]
+    updated_parameter_value_id: str
+    updated_state_value_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True)
+class CompiledTrainingStep(Record):
+    """Everything that one training step needs. The lowered artifacts are the sources after the expansion passes.
+
+    Run `forward` for the loss and the captures, `derivative` with the captures and the seeds for the gradients in
+    parameter order, then each parameter's `update`.
+    """
+
+    source_forward_graph: TensorGraph
+    source_derivative_program: DerivativeProgram
+    lowered_forward_graph: TensorGraph
+    lowered_derivative_program: DerivativeProgram
+    forward: LoweredProgram
+    derivative: LoweredProgram
+    input_value_ids: Mapping[str, str]
+    loss_value_id: str
+    forward_capture_value_ids: tuple[str, ...]
+    seed_value_ids: tuple[str, ...]
+    parameters: tuple[ParameterCompilation, ...]
+    provenance: TrainingStepProvenance
+
+    def parameter(self, name: str) -> ParameterCompilation:
+        """The record of a parameter by name; invalid_training_declaration for another name."""
+        for record in self.parameters:
+            if record.name == name:
+                return record
+        raise AutodiffError(
+            "invalid_training_declaration",
+            f"no parameter {quote(name)}; the parameters are {[record.name for record in self.parameters]}",
+        )
+
+
+def compile_training_step(
+    loss: Loss,
+    *,
+    inputs: Mapping[str, Mapping[str, Any]],
+    parameters: Sequence[str],
+    optimizer: UpdateRule,
+    optimizer_inputs: Mapping[str, Mapping[str, Any]] | None = None,
+    handlers: OperationHandlerRegistry,
+    fusion: FusionHook | None = None,
+    bind_input: BindInput | None = None,
+    seed_label: str = "seed",
+    forward_expansions: Sequence[ExpansionPass] = (),
+    derivative_expansions: Sequence[ExpansionPass] = (),
+    update_expansions: Sequence[ExpansionPass] = (),
+) -> CompiledTrainingStep:
+    """Compiles one step of training `parameters`, which are some of the named `inputs`, to lower `loss`.
+
+    `inputs` and `optimizer_inputs` map names to typespecs; `loss` is called once, with one Tensor per input by keyword.
+    Expansion passes are plain callables from artifact to artifact and run in order; nothing is expanded unless asked.
+
+    Raises AutodiffError: invalid_training_declaration, missing_*_metadata, invalid_update_signature and
+    invalid_loss_signature before the loss runs; invalid_loss_output; expansion_contract_violation for a pass that
+    breaks its contract; and what tracing, `generate`, the analysis and lowering raise. What the loss raises passes
+    unchanged.
+    """
+    declaration = declare(loss, inputs, parameters, optimizer, optimizer_inputs, seed_label)
+    passes = {
+        "forward": PassSequence.declared("forward", forward_expansions),
+        "derivative": PassSequence.declared("derivative", derivative_expansions),
+        "update": PassSequence.declared("update", update_expansions),
+    }
+    graph, ids, loss_id = _trace_loss(declaration)
+    program, seed = _differentiate(graph, loss_id, [ids[name] for name in declaration.parameters])
+
+    analyse = partial(analyze_derivative_dependencies, seed_value_ids=[seed])
+    source = analyse(program, forward_graph=graph)
+    captures = tuple([value.value_id for value in source.forward_captures if value.value_id != loss_id])
+
+    declared = [value_id for value_id, _ in graph.inputs]
+    lowered_graph = run_passes(graph, passes["forward"], Obligations(declared, (loss_id, *captures)))
+    lowered_program = run_passes(program, passes["derivative"], Obligations(seed=seed))
+    if passes["forward"].passes or passes["derivative"].passes:
+        expanded = analyse(lowered_program, forward_graph=lowered_graph)
+        _check_same_needs(source, expanded, passes["forward"], passes["derivative"])
+
+    lower = partial(lower_graph, handlers=handlers, fusion=fusion, bind_input=bind_input)
+    forward = lower(lowered_graph, outputs=[loss_id, *captures])
+    derivative = lower_derivative_program(
+        lowered_program,
+        forward_graph=lowered_graph,
+        seed_value_ids=[seed],
+        outputs=[lowered_program.gradients[ids[name]] for name in declaration.parameters],
+        handlers=handlers,
+        fusion=fusion,
+        bind_input=bind_input,
+    )
+    updates: dict[TensorType, _Update] = {}
+    records = []
+    for name in declaration.parameters:
+        type_ = declaration.inputs[name]
+        if type_ not in updates:
+            updates[type_] = _compile_update(declaration, type_, passes["update"], lower)
+        records.append(updates[type_].record(name, ids[name], program.gradients[ids[name]]))
+
+    return CompiledTrainingStep(
+        source_forward_graph=graph,
+        source_derivative_program=program,
+        lowered_forward_graph=lowered_graph,
+        lowered_derivative_program=lowered_program,
+        forward=forward,
+        derivative=derivative,
+        input_value_ids=MappingProxyType(ids),
+        loss_value_id=loss_id,
+        forward_capture_value_ids=captures,
+        seed_value_ids=(seed,),
+        parameters=tuple(records),
+        provenance=_provenance(declaration, program, seed, passes),
+    )
+
+
+def _trace_loss(declaration: Declaration) -> tuple[TensorGraph, dict[str, str], str]:
+    """The typed graph of the loss, the value id of every declared input, and that of the loss."""
+    with TensorGraphBuilder() as builder:
+        tensors = {
+            name: builder.input(name, dtype=type_.dtype, shape=type_.shape)
+            for name, type_ in declaration.inputs.items()
+        }
+        result = declaration.loss(**tensors)
+    if not isinstance(result, Tensor):
+        got = f"a {type(result).__name__}: {quote(result)}"
+        raise AutodiffError(
+            "invalid_loss_output", f"{rule_name(declaration.loss)} must return a traced Tensor, got {got}"
+        )
+    try:
+        type_ = builder.type_of(result)
+    except ValueError as error:
+        raise AutodiffError(
+            "invalid_loss_output", f"{rule_name(declaration.loss)} returned a Tensor of another trace: {error}"
+        ) from error
+    if type_ is None:
+        raise AutodiffError("invalid_loss_output", f"{rule_name(declaration.loss)} returned an untyped Tensor")
+    ids = {name: builder.value_id(tensor) for name, tensor in tensors.items()}
+    return builder.build(outputs=[result]), ids, builder.value_id(result)
+
+
+def _differentiate(graph: TensorGraph, loss_id: str, wrt: list[str]) -> tuple[DerivativeProgram, str]:
+    """The derivative program and the id of its seed, which no value of the graph has."""
+    used = {value_id for node in graph.nodes for value_id in value_ids(node)}.union(graph.outputs, wrt)
+    seed = next(candidate for candidate in map("tsv{}".format, count()) if candidate not in used)
+    program = generate(graph, loss_id, wrt, seed)
+    for node in program.nodes:
+        if seed in (node.node_id, node.output_value_id):
+            raise AutodiffError("ambiguous_producer", f"the derivative program produces the seed {quote(seed)} itself")
+    return program, seed
+
+
+def _check_same_needs(source: DependencyAnalysis, expanded: DependencyAnalysis, *sequences: PassSequence) -> None:
+    """Expansion must not change what a derivative program captures and is seeded with."""
+    before = {*source.forward_captures, *source.seed_inputs}
+    after = {*expanded.forward_captures, *expanded.seed_inputs}
+    if before != after:
+        differing = sorted({value.value_id for value in before ^ after})
+        applied = [sequence.where(position) for sequence in sequences for position in range(len(sequence.passes))]
+        raise AutodiffError(
+            "expansion_contract_violation",
+            f"captures and seeds differ after expansion in {', '.join(map(quote, differing))}; applied were:"
+            f" {'; '.join(applied)}",
+        )
+
+
+@dataclass(frozen=True)
+class _Update:
+    """The update of all parameters of one type."""
+
+    traced: TracedUpdate
+    lowered_graph: TensorGraph
+    program: LoweredProgram
+
+    def record(self, name: str, value_id: str, gradient: str) -> ParameterCompilation:
+        return ParameterCompilation(
+            name=name,
+            value_id=value_id,
+            gradient_value_id=gradient,
+            source_update_graph=self.traced.graph,
+            lowered_update_graph=self.lowered_graph,
+            update=self.program,
+            update_input_value_ids=MappingProxyType(dict(self.traced.input_value_ids)),
+            updated_parameter_value_id=self.traced.updated_parameter_id,
+            updated_state_value_ids=MappingProxyType(dict(self.traced.updated_state_ids)),
+        )
+
+
+def _compile_update(
+    declaration: Declaration, type_: TensorType, passes: PassSequence, lower: Callable[..., LoweredProgram]
+) -> _Update:
+    spec = typespec(type_)
+    traced = trace_parameter_update(
+        declaration.optimizer, parameter=spec, gradient=spec, optimizer_inputs=declaration.optimizer_inputs
+    )
+    outputs = list(dict.fromkeys([traced.updated_parameter_id, *traced.updated_state_ids.values()]))
+    declared = [value_id for value_id, _ in traced.graph.inputs]
+    lowered_graph = run_passes(traced.graph, passes, Obligations(declared, outputs))
+    return _Update(traced, lowered_graph, lower(lowered_graph, outputs=outputs))
+
+
+def _provenance(
+    declaration: Declaration, program: DerivativeProgram, seed: str, passes: Mapping[str, PassSequence]
+) -> TrainingStepProvenance:
+    optimizer = declaration.optimizer
+    named = optimizer.required_optimizer_inputs if isinstance(optimizer, Optimizer) else declaration.optimizer_inputs
+    return TrainingStepProvenance(
+        source_graph_id=program.metadata.source_graph_id,
+        transform_version=program.metadata.transform_version,
+        tensor_op_contract_version=program.metadata.tensor_op_contract_version,
+        wrt_signature=program.metadata.wrt_signature,
+        parameter_names=declaration.parameters,
+        input_names=tuple(declaration.inputs),
+        seed_value_ids=(seed,),
+        seed_label=declaration.seed_label,
+        optimizer_label=rule_name(optimizer),
+        optimizer_input_names=tuple(named),
+        forward_expansions=passes["forward"].labels,
+        derivative_expansions=passes["derivative"].labels,
+        update_expansions=passes["update"].labels,
+    )
