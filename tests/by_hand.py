@@ -29,6 +29,18 @@ def node(operator: TensorOperator | None = None, /, node_id: Any = "n0", typespe
     )
 
 
+def producing(value_id: Any, operator: TensorOperator, *operands: Any, typespec: Any = None, **op_params: Any) -> Any:
+    """The node n_<value id>."""
+    return TensorNodeRecord(
+        node_id=f"n_{value_id}",
+        output_value_id=value_id,
+        operator=operator,
+        op_params=op_params,
+        input_value_ids=operands,
+        output_typespec=typespec,
+    )
+
+
 def graph(*nodes: Any, inputs: Any = (), outputs: Any = ()) -> TensorGraph:
     return TensorGraph(nodes=list(nodes), inputs=inputs, outputs=outputs)
 

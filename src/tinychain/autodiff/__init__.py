@@ -41,8 +41,8 @@ from tinychain.autodiff.graph import (
     TensorGraph,
     TensorNodeRecord,
     TensorOperator,
-    content_hash,
 )
+from tinychain.autodiff.hashing import content_hash
 from tinychain.autodiff.lowering import (
     LOWERING_CLAIM_FUSION,
     LOWERING_CLAIM_HANDLER,

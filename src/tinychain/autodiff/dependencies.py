@@ -11,12 +11,12 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.form import check_graph, check_program
 from tinychain.autodiff.graph import (
     DerivativeProgram,
     Record,
     TensorGraph,
     TensorNodeRecord,
-    check_form,
     post_order,
     producer_index,
     slot_setters,
@@ -117,9 +117,7 @@ Schedule = list[TensorNodeRecord]
 
 def analyze_graph(graph: TensorGraph, outputs: Sequence[str] | None) -> tuple[DependencyAnalysis, Schedule]:
     """`analyze_graph_dependencies` together with the nodes in the order of the local values."""
-    if not isinstance(graph, TensorGraph):
-        raise TypeError(f"graph must be a TensorGraph, got {quote(graph)}")
-    check_form(graph.nodes, graph.inputs, argument="graph")
+    check_graph(graph, "graph")
     producers = producer_index(graph.nodes, category="ambiguous_producer")
     declared = [value_id for value_id, _ in graph.inputs]
     selected = _selected(graph.outputs if outputs is None else outputs, producers, declared, graph.nodes)
@@ -141,14 +139,8 @@ def analyze_program(
     outputs: Sequence[str] | None,
 ) -> tuple[DependencyAnalysis, Schedule]:
     """`analyze_derivative_dependencies` together with the nodes in the order of the local values."""
-    if not isinstance(program, DerivativeProgram):
-        raise TypeError(f"program must be a DerivativeProgram, got {quote(program)}")
-    if not isinstance(forward_graph, TensorGraph):
-        raise TypeError(f"forward_graph must be a TensorGraph, got {quote(forward_graph)}")
-    if not isinstance(program.value_typespecs, Mapping):
-        raise TypeError(f"value_typespecs of program must be a mapping, got {quote(program.value_typespecs)}")
-    check_form(program.nodes, argument="program")
-    check_form(forward_graph.nodes, forward_graph.inputs, argument="forward_graph")
+    check_program(program, "program")
+    check_graph(forward_graph, "forward_graph")
     seeds = _distinct_ids(seed_value_ids, "seed_value_ids")
     forward_producers = producer_index(forward_graph.nodes, category="ambiguous_producer")
     producers = producer_index(program.nodes, category="ambiguous_producer")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
-from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.errors import AutodiffError, describe, quote
 from tinychain.autodiff.graph import TensorNodeRecord, TensorOperator
 from tinychain.autodiff.types import Shape, TensorType, Typespec, parse_type, spec_field, typespec, unify_shapes
 
@@ -75,6 +75,8 @@ class Emitter:
         """The same with the operands and the params as containers."""
         instance = self._operators.get(operator)
         if instance is None:
+            if not isinstance(operator, type) or not issubclass(operator, TensorOperator):
+                raise TypeError(f"operator must be a subclass of TensorOperator, got {quote(operator)}")
             instance = self._operators[operator] = operator()
         type_ = self._derive(instance, operands, op_params)
         value_id = self.mint_value() if into is None else into
@@ -106,6 +108,10 @@ class Emitter:
                 "missing_shape_metadata", f"value {quote(value_id)} has no known dtype and shape; give it a typespec"
             )
         return type_.shape
+
+    def derive(self, node: TensorNodeRecord) -> TensorType | None:
+        """The type that the operator's rule gives a node, None where an operand has none; binds symbols as it does."""
+        return self._derive(node.operator, node.input_value_ids, node.op_params)
 
     def check(self, node: TensorNodeRecord) -> None:
         """Refuses a node, perhaps built by hand, that its operator's rules contradict.
@@ -178,12 +184,17 @@ class Emitter:
         symbols = self.symbols
         bound = len(symbols)
         try:
-            return operator.result_type(symbols, *types, **op_params)
-        except AutodiffError as error:
+            result = operator.result_type(symbols, *types, **op_params)
+            if not isinstance(result, TensorType):
+                raise TypeError(f"a type rule must return a TensorType, got {quote(result)}")
+            return result
+        except Exception as error:
             while len(symbols) > bound:  # a rule only adds bindings, so the last ones are the failed rule's
                 symbols.popitem()
-            described = ", ".join(f"{quote(v)}: {t}" for v, t in zip(operands, types, strict=True))
-            raise AutodiffError(error.category, f"{operator.name}({described}): {error.message}") from None
+            where = f"{operator.name}({', '.join(f'{quote(v)}: {t}' for v, t in zip(operands, types, strict=True))})"
+            if isinstance(error, AutodiffError):
+                raise AutodiffError(error.category, f"{where}: {error.message}") from None
+            raise AutodiffError("malformed_derivative_ir", f"{where}: {describe(error)}") from error
 
     def _read_type(self, value_id: str) -> TensorType | None:
         spec = self._specs.get(value_id)

@@ -66,13 +66,13 @@ class AutodiffError(_ErrorFields, Exception):
     errors are equal when both fields are.
     """
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.category, str) or self.category not in _KNOWN:
+    def __init__(self, category: str, message: str) -> None:
+        if not isinstance(category, str) or category not in _KNOWN:
             raise ValueError(
-                f"unknown autodiff error category {quote(self.category)}; "
-                "AUTODIFF_ERROR_CATEGORIES lists the known ones"
+                f"unknown autodiff error category {quote(category)}; AUTODIFF_ERROR_CATEGORIES lists the known ones"
             )
-        Exception.__init__(self, self.category, self.message)
+        super().__init__(category, message)
+        Exception.__init__(self, category, message)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _INTERPRETER_OWNED:
@@ -97,7 +97,11 @@ class AutodiffError(_ErrorFields, Exception):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AutodiffError:
-        """The inverse of `to_dict`. Raises ValueError for an unknown category."""
+        """The inverse of `to_dict`. Raises TypeError or ValueError for other data and for an unknown category."""
+        if not isinstance(data, Mapping):
+            raise TypeError(f"AutodiffError.from_dict takes a mapping, got {quote(data)}")
+        if set(data) != {"category", "message"}:
+            raise ValueError(f"AutodiffError.from_dict takes the keys category and message, got {quote(list(data))}")
         return cls(category=data["category"], message=data["message"])
 
 

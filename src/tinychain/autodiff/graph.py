@@ -5,10 +5,8 @@ Artifacts are plain data: frozen records around ordinary lists and dicts. No sta
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from tinychain.autodiff.errors import AutodiffError, quote
@@ -107,7 +105,24 @@ class Record:
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        return {name.name: plain(getattr(self, name.name)) for name in fields(self)}  # type: ignore[arg-type]
+        """Raises malformed_derivative_ir for data that contains itself or nests too deeply."""
+        try:
+            return {name.name: plain(getattr(self, name.name)) for name in fields(self)}  # type: ignore[arg-type]
+        except RecursionError:
+            raise AutodiffError(
+                "malformed_derivative_ir",
+                f"a {type(self).__name__} holds data that contains itself or nests too deeply",
+            ) from None
+
+
+def _named_fields(record: Any, data: object) -> dict[str, Any]:
+    """`data` as the keyword arguments of `record`; TypeError or ValueError where it is none."""
+    if not isinstance(data, Mapping):
+        raise TypeError(f"{record.__name__}.from_dict takes a mapping, got {quote(data)}")
+    names = {field_.name: field_.default is MISSING for field_ in fields(record)}
+    if not names.keys() >= data.keys() or any(required and name not in data for name, required in names.items()):
+        raise ValueError(f"{record.__name__}.from_dict takes the keys {list(names)}, got {quote(list(data))}")
+    return dict(data)
 
 
 def slot_setters(record: type) -> tuple[Callable[[Any, Any], None], ...]:
@@ -131,7 +146,7 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, init=False)
 class TensorNodeRecord(Record):
-    """One operation. Raises TypeError when `operator` is not a TensorOperator instance.
+    """One operation. Raises TypeError when `operator` is not a TensorOperator instance, or for a wrong container.
 
     `op_params` and `input_value_ids` are copied into a new dict and a new list; the typespec is kept by reference.
     """
@@ -160,8 +175,16 @@ class TensorNodeRecord(Record):
         _set_node_id(self, node_id)
         _set_output(self, output_value_id)
         _set_operator(self, operator)
-        _set_params(self, dict(op_params))
-        _set_inputs(self, list(input_value_ids))
+        try:
+            _set_params(self, dict(op_params))
+            _set_inputs(self, list(input_value_ids))
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"node {quote(node_id)} takes op_params as a mapping and input_value_ids as a list, got"
+                f" {quote(op_params)} and {quote(input_value_ids)}"
+            ) from None
+        if type(input_value_ids) is str:
+            raise TypeError(f"input_value_ids of node {quote(node_id)} must be a list, got {quote(input_value_ids)}")
         _set_typespec(self, output_typespec)
 
 
@@ -170,7 +193,10 @@ _set_node_id, _set_output, _set_operator, _set_params, _set_inputs, _set_typespe
 
 @dataclass(frozen=True)
 class TensorGraph(Record):
-    """Nodes, the declared inputs as (value id, typespec or None), and the output value ids; containers are copied."""
+    """Nodes, the declared inputs as (value id, typespec or None), and the output value ids.
+
+    The containers are copied, and not looked into; TypeError for one that is no list or other iterable.
+    """
 
     nodes: list[TensorNodeRecord]
     inputs: list[tuple[str, Typespec | None]]
@@ -178,7 +204,10 @@ class TensorGraph(Record):
 
     def __post_init__(self) -> None:
         for name in ("nodes", "inputs", "outputs"):
-            object.__setattr__(self, name, list(getattr(self, name)))
+            given = getattr(self, name)
+            if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+                raise TypeError(f"{name} of a TensorGraph must be a list, got {quote(given)}")
+            object.__setattr__(self, name, list(given))
 
 
 @dataclass(frozen=True)
@@ -193,7 +222,12 @@ class DerivativeMetadata(Record):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DerivativeMetadata:
-        return cls(**{**data, "wrt_signature": tuple(data["wrt_signature"])})
+        """The inverse of `to_dict`; TypeError or ValueError for other data."""
+        values = _named_fields(cls, data)
+        signature = values["wrt_signature"]
+        if not is_sequence(signature):
+            raise TypeError(f"wrt_signature must be a list of value ids, got {quote(signature)}")
+        return cls(**{**values, "wrt_signature": tuple(signature)})
 
 
 @dataclass(frozen=True)
@@ -229,7 +263,8 @@ class AutodiffRequest(Record):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AutodiffRequest:
-        return cls(**data)
+        """The inverse of `to_dict`; TypeError or ValueError for other data."""
+        return cls(**_named_fields(cls, data))
 
 
 @dataclass(frozen=True)
@@ -241,7 +276,11 @@ class AutodiffResult(Record):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AutodiffResult:
-        return cls(gradients=list(data["gradients"]), metadata=DerivativeMetadata.from_dict(data["metadata"]))
+        """The inverse of `to_dict`; TypeError or ValueError for other data."""
+        values = _named_fields(cls, data)
+        if not is_sequence(values["gradients"]):
+            raise TypeError(f"gradients must be a list, got {quote(values['gradients'])}")
+        return cls(gradients=list(values["gradients"]), metadata=DerivativeMetadata.from_dict(values["metadata"]))
 
 
 def copied(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,33 +311,6 @@ def copy_node(node: TensorNodeRecord) -> TensorNodeRecord:
 
 
 # ------------------------------------------------------------------------------------------------------------ walks
-
-
-def check_form(nodes: object, inputs: object = (), *, argument: str) -> None:
-    """Refuses what no walk can read, `argument` being the artifact that holds it.
-
-    Raises TypeError for nodes that are no sequence of TensorNodeRecords or inputs that are no (value id, typespec)
-    pairs, malformed_derivative_ir for an id that is no str.
-    """
-    if not is_sequence(nodes) or not is_sequence(inputs):
-        raise TypeError(f"nodes and inputs of {argument} must be lists, got {quote(nodes)} and {quote(inputs)}")
-    for node in nodes:
-        if not isinstance(node, TensorNodeRecord):
-            raise TypeError(f"nodes of {argument} must hold TensorNodeRecords, got {quote(node)}")
-        if not isinstance(node.node_id, str) or not isinstance(node.output_value_id, str):
-            raise _no_id(node.output_value_id if isinstance(node.node_id, str) else node.node_id, argument)
-        for operand in node.input_value_ids:
-            if not isinstance(operand, str):
-                raise _no_id(operand, argument)
-    for declared in inputs:
-        if not is_sequence(declared) or len(declared) != 2:
-            raise TypeError(f"inputs of {argument} must hold (value id, typespec) pairs, got {quote(declared)}")
-        if not isinstance(declared[0], str):
-            raise _no_id(declared[0], argument)
-
-
-def _no_id(id_: object, argument: str) -> AutodiffError:
-    return AutodiffError("malformed_derivative_ir", f"an id in {argument} must be a str, got {quote(id_)}")
 
 
 def value_ids(node: TensorNodeRecord) -> Iterator[str]:
@@ -355,53 +367,3 @@ def post_order(roots: Iterable[TensorNodeRecord], producers: Mapping[str, Tensor
                 done[value_id] = True
                 order.append(node)
     return order
-
-
-# ----------------------------------------------------------------------------------------------------- content hash
-
-
-def content_hash(graph: TensorGraph) -> str:
-    """The hex SHA-256 of a canonical form that is free of node order, dict order, process and hash seed."""
-    spec_texts: dict[int, str] = {}
-    operator_texts: dict[TensorOperator, str] = {}
-
-    def spec_text(spec: Typespec | None) -> str:
-        text = spec_texts.get(id(spec))
-        if text is None:
-            text = spec_texts[id(spec)] = _canonical(spec)
-        return text
-
-    def node_text(node: TensorNodeRecord) -> str:
-        operator = node.operator
-        operator_text = operator_texts.get(operator)
-        if operator_text is None:
-            operator_text = operator_texts[operator] = _canonical(operator.to_dict())
-        return repr(
-            (
-                node.node_id,
-                operator_text,
-                _params_text(node.op_params),
-                node.input_value_ids,
-                node.output_value_id,
-                spec_text(node.output_typespec),
-            )
-        )
-
-    inputs = [(value_id, spec_text(spec)) for value_id, spec in graph.inputs]
-    digest = hashlib.sha256(repr((inputs, graph.outputs)).encode("utf-8", "surrogatepass"))
-    for text in sorted(map(node_text, graph.nodes)):
-        digest.update(text.encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
-
-
-def _params_text(op_params: Mapping[str, Any]) -> str:
-    if len(op_params) == 1:
-        ((key, value),) = op_params.items()
-        if type(value) is float or type(value) is int:
-            return f"{key!r}:{value!r}"  # a literal, the params of most nodes that have any
-    return _canonical(op_params) if op_params else ""
-
-
-def _canonical(value: Any) -> str:
-    """JSON with sorted keys; what JSON has no form for is told apart by its type and repr."""
-    return json.dumps(plain(value), sort_keys=True, default=lambda item: f"{type(item).__qualname__}:{item!r}")

@@ -7,11 +7,13 @@ ids, how contributions add up, and how an implicit broadcast is undone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tinychain.autodiff.emitter import Emitter, mint
-from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.errors import AutodiffError, describe, quote
+from tinychain.autodiff.form import check_graph, check_program
 from tinychain.autodiff.graph import (
     TENSOR_OP_CONTRACT_VERSION,
     TRANSFORM_VERSION,
@@ -19,12 +21,13 @@ from tinychain.autodiff.graph import (
     DerivativeProgram,
     TensorGraph,
     TensorNodeRecord,
-    content_hash,
     post_order,
     producer_index,
 )
+from tinychain.autodiff.hashing import content_hash
 from tinychain.autodiff.operators import AddOperator, BroadcastReduceOperator
 from tinychain.autodiff.types import (
+    Symbols,
     Typespec,
     broadcast_plan,
     check_floating,
@@ -55,8 +58,7 @@ def generate(
     dtype_mismatch ...), a cycle or colliding ids (malformed_derivative_ir), a needed operator without VJP or a `wrt`
     that no output depends on (missing_derivative_behavior), and what the operators' rules raise.
     """
-    if not isinstance(graph, TensorGraph):
-        raise TypeError(f"graph must be a TensorGraph, got {quote(graph)}")
+    check_graph(graph, "graph")
     outputs = _ids(output_value_id, "output_value_id")
     seeds = _ids(seed, "seed")
     targets = _ids(wrt, "wrt", allow_str=False)
@@ -66,18 +68,30 @@ def generate(
         raise TypeError(f"graph_id must be a str or None, got {quote(graph_id)}")
 
     producers = producer_index(graph.nodes, category="malformed_derivative_ir")
-    specs: dict[str, Typespec | None] = dict(graph.inputs)
+    node_ids = _distinct_node_ids(graph.nodes)
+    specs = _input_specs(graph, producers)
     specs.update([(node.output_value_id, node.output_typespec) for node in graph.nodes])
-    taken = _distinct_node_ids(graph.nodes).union(specs, seeds, targets, outputs)
+    taken = {*specs, *_ids(graph.outputs, "outputs of graph", allow_str=False)}
     for node in graph.nodes:
         taken.update(node.input_value_ids)
+    unknown = [output for output in outputs if output not in taken]
+    taken.update(node_ids, seeds, targets, outputs)
+    emit = Emitter(specs=specs, mint_value=mint("d", taken), mint_node=mint("dn", taken))
+    _bind_symbols(emit, specs, graph.nodes)
     given = _seed_specs(seed_typespec, len(seeds))
     for output, seed_id, spec in zip(outputs, seeds, given, strict=True):
-        known = specs.get(output)
-        if spec is not None:
-            _check_seed(spec, known, label=f"seed {quote(seed_id)}", output=f"output {quote(output)}")
-        specs[seed_id] = known if spec is None else spec
-    emit = Emitter(specs=specs, mint_value=mint("d", taken), mint_node=mint("dn", taken))
+        known, own = specs.get(output), specs.get(seed_id)
+        # A seed that is a value of the graph, or of another output too, has a typespec of its own to match.
+        for claim in (spec, own if known is not None else None):
+            if claim is not None:
+                label, owner = f"seed {quote(seed_id)}", f"output {quote(output)}"
+                _check_seed(claim, known, emit.symbols, label=label, output=owner)
+        if own is None:
+            specs[seed_id] = known if spec is None else spec
+    if unknown:
+        raise AutodiffError(
+            "missing_derivative_behavior", f"output {quote(unknown[0])} is no value of the graph, so it has no gradient"
+        )
 
     reverse = _Reverse(emit, targets)
     for output, seed_id in zip(outputs, seeds, strict=True):
@@ -89,6 +103,7 @@ def generate(
     gradients = {target: reverse.gradient_of(target) for target in targets}
 
     specs.update([(node.output_value_id, node.output_typespec) for node in emit.nodes])
+    _check_known(emit.nodes, gradients, specs.keys(), taken)
     return DerivativeProgram(
         nodes=emit.nodes,
         gradients=gradients,
@@ -111,19 +126,16 @@ def joint_graph(program: DerivativeProgram, *, forward_graph: TensorGraph) -> Te
     It can be lowered, or differentiated again: `generate` on it gives second derivatives. Raises
     missing_derivative_ir where `output_gradients` has a None, malformed_derivative_ir where ids collide.
     """
-    if not isinstance(program, DerivativeProgram) or not isinstance(forward_graph, TensorGraph):
-        raise TypeError(
-            "joint_graph takes a DerivativeProgram and its forward TensorGraph, got"
-            f" {quote(program)} and {quote(forward_graph)}"
-        )
-    outputs = [gradient for gradient in program.output_gradients if gradient is not None]
-    if len(outputs) != len(program.output_gradients):
+    check_program(program, "program")
+    check_graph(forward_graph, "forward_graph")
+    if is_sequence(program.output_gradients) and None in program.output_gradients:
         raise AutodiffError("missing_derivative_ir", "output_gradients has a None entry, which is no value of a graph")
+    outputs = _ids(program.output_gradients, "output_gradients of program", allow_str=False)
     nodes = [*forward_graph.nodes, *program.nodes]
     _distinct_node_ids(nodes)
     producers = producer_index(nodes, category="malformed_derivative_ir")
     reachable = post_order([producers[v] for v in outputs if v in producers], producers)
-    declared = {value_id for value_id, _ in forward_graph.inputs}
+    declared = _input_specs(forward_graph, producers)
     read = [*[v for node in reachable for v in node.input_value_ids], *outputs]
     seeds = dict.fromkeys([v for v in read if v not in producers and v not in declared])
     inputs = [*forward_graph.inputs, *[(v, program.value_typespecs.get(v)) for v in seeds]]
@@ -171,8 +183,7 @@ class _Reverse:
         except Exception as error:
             raise AutodiffError(
                 "missing_derivative_behavior",
-                f"the VJP of operator {node.operator.name} failed on node {quote(node.node_id)}:"
-                f" {type(error).__name__}: {error}",
+                f"the VJP of operator {node.operator.name} failed on node {quote(node.node_id)}: {describe(error)}",
             ) from error
 
     def gradient_of(self, target: str) -> str:
@@ -201,6 +212,11 @@ class _Reverse:
             gradient = entry() if callable(entry) else entry
             if gradient is None:
                 continue
+            if not isinstance(gradient, str):
+                raise AutodiffError(
+                    "missing_derivative_behavior",
+                    f"the VJP returned {quote(gradient)} for operand {quote(operand)}; expected a value id",
+                )
             gradient = self._undo_broadcast(gradient, operand)
             joined[operand] = self._emit(AddOperator, joined[operand], gradient) if operand in joined else gradient
         for operand, gradient in joined.items():
@@ -216,14 +232,64 @@ class _Reverse:
     def _undo_broadcast(self, gradient: str, operand: str) -> str:
         """Sums a gradient over the axes along which its operand was repeated."""
         source, target = self._emit.type(operand), self._emit.type(gradient)
-        if source is target or source is None or target is None or source.shape == target.shape:
+        if source is target or source is None or target is None or source == target:
             return gradient
+        if source.dtype != target.dtype:
+            raise AutodiffError(
+                "dtype_mismatch", f"the gradient of operand {quote(operand)} is {target}, the operand {source}"
+            )
         if not broadcast_plan(source.shape, target.shape, self._emit.symbols):
             return gradient
         return self._emit(BroadcastReduceOperator, gradient, target_shape=list(source.shape))
 
 
-def _check_seed(spec: Typespec, known: Typespec | None, *, label: str, output: str) -> None:
+def _input_specs(graph: TensorGraph, producers: Mapping[str, TensorNodeRecord]) -> dict[str, Typespec | None]:
+    """The typespecs of the declared inputs; one that is declared twice, or produced too, is malformed."""
+    specs: dict[str, Typespec | None] = dict(graph.inputs)
+    if len(specs) != len(graph.inputs):
+        duplicate = _most_common([value_id for value_id, _ in graph.inputs])
+        raise AutodiffError("malformed_derivative_ir", f"input {quote(duplicate)} is declared twice")
+    for value_id in specs.keys() & producers.keys():
+        raise AutodiffError(
+            "malformed_derivative_ir",
+            f"value {quote(value_id)} is a declared input, and node {quote(producers[value_id].node_id)} produces it",
+        )
+    return specs
+
+
+def _bind_symbols(emit: Emitter, specs: Mapping[str, Typespec | None], nodes: Sequence[TensorNodeRecord]) -> None:
+    """Binds the symbols as the trace did: rules of later nodes rely on what earlier ones have bound.
+
+    A node that its rule refuses binds nothing here; it is judged when its gradient is needed.
+    """
+    distinct = {id(spec): spec_field(spec, "shape") for spec in specs.values()}
+    if any(isinstance(dim, str) for shape in distinct.values() if is_sequence(shape) for dim in shape):
+        for node in nodes:
+            with suppress(AutodiffError):
+                emit.derive(node)
+
+
+def _check_known(
+    nodes: Sequence[TensorNodeRecord], gradients: Mapping[str, str], specs: Container[str], taken: Container[str]
+) -> None:
+    """Refuses a program that reads a value of nowhere, which only the VJP of an operator of a user's own can name."""
+    for node in nodes:
+        for operand in node.input_value_ids:
+            if operand not in specs and operand not in taken:
+                raise AutodiffError(
+                    "missing_derivative_behavior",
+                    f"a VJP emitted node {quote(node.node_id)} ({node.operator.name}), which reads"
+                    f" {quote(operand)}; no node produces that value and no input declares it",
+                )
+    for target, gradient in gradients.items():
+        if gradient not in specs and gradient not in taken:
+            raise AutodiffError(
+                "missing_derivative_behavior",
+                f"a VJP returned {quote(gradient)} as the gradient of {quote(target)}; no node produces that value",
+            )
+
+
+def _check_seed(spec: Typespec, known: Typespec | None, symbols: Symbols, *, label: str, output: str) -> None:
     seed_dtype = parse_dtype(spec, label=label)
     output_dtype = parse_dtype(known, label=output)
     for dtype, owner in ((seed_dtype, label), (output_dtype, output)):
@@ -234,7 +300,7 @@ def _check_seed(spec: Typespec, known: Typespec | None, *, label: str, output: s
     seed_shape = parse_shape(spec_field(spec, "shape"), label=label)
     output_shape = parse_shape(spec_field(known, "shape"), label=output)
     try:
-        unify_shapes(seed_shape, output_shape, {}, category="seed_shape_mismatch")
+        unify_shapes(seed_shape, output_shape, symbols, category="seed_shape_mismatch")
     except AutodiffError as error:
         raise AutodiffError(error.category, f"{label} and {output}: {error.message}") from None
     if seed_dtype != output_dtype:
@@ -264,6 +330,11 @@ def _ids(given: object, argument: str, *, allow_str: bool = True) -> list[str]:
 def _distinct_node_ids(nodes: Sequence[TensorNodeRecord]) -> set[str]:
     ids = {node.node_id for node in nodes}
     if len(ids) != len(nodes):
-        (duplicate, _), *_ = Counter([node.node_id for node in nodes]).most_common(1)
+        duplicate = _most_common([node.node_id for node in nodes])
         raise AutodiffError("malformed_derivative_ir", f"duplicate node id {quote(duplicate)}")
     return ids
+
+
+def _most_common(ids: Sequence[str]) -> str:
+    ((id_, _),) = Counter(ids).most_common(1)
+    return id_

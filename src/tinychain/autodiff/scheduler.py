@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tinychain.autodiff.errors import AutodiffError, describe, quote
-from tinychain.autodiff.graph import AutodiffResult, DerivativeProgram, TensorNodeRecord, check_form
+from tinychain.autodiff.form import check_program
+from tinychain.autodiff.graph import AutodiffResult, DerivativeProgram, TensorNodeRecord
 from tinychain.autodiff.types import as_int, bind_shape, is_sequence, parse_shape, resolve_shape, spec_field
 
 Dispatch: TypeAlias = Callable[[TensorNodeRecord, list[Any]], Any]
@@ -37,17 +38,13 @@ class ExecutionScheduler:
         missing_derivative_ir for an absent operand or gradient and for another exception of dispatch. A None among the
         output gradients gives None.
         """
-        if not isinstance(program, DerivativeProgram):
-            raise TypeError(f"program must be a DerivativeProgram, got {quote(program)}")
+        check_program(program, "program")
         if not isinstance(values, Mapping):
             raise TypeError(f"values must be a mapping from value id to value, got {quote(values)}")
         if shape_bindings is not None and not isinstance(shape_bindings, Mapping):
             raise TypeError(f"shape_bindings must be a mapping from symbol to size, got {quote(shape_bindings)}")
-        if not isinstance(program.value_typespecs, Mapping):
-            raise TypeError(f"value_typespecs of program must be a mapping, got {quote(program.value_typespecs)}")
         if not is_sequence(program.output_gradients):
             raise TypeError(f"output_gradients of program must be a list, got {quote(program.output_gradients)}")
-        check_form(program.nodes, argument="program")
         symbols = _bind_symbols(program, values, shape_bindings)
         computed = dict(values)
         for node in program.nodes:

@@ -29,7 +29,7 @@ class TensorType(NamedTuple):
     shape: Shape
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        return f"{self.dtype}[{', '.join([dim if isinstance(dim, str) else quote(dim) for dim in self.shape])}]"
 
 
 # ---------------------------------------------------------------------------------------------------------- parsing
@@ -41,7 +41,7 @@ def as_int(value: object) -> int | None:
         return None
     try:
         return index(value)  # type: ignore[arg-type]
-    except TypeError:
+    except Exception:
         return None
 
 
@@ -131,7 +131,8 @@ def bind(symbols: Symbols, symbol: str, size: int) -> None:
     """Binds a symbol; a conflicting rebinding raises symbolic_shape_mismatch."""
     if symbols.setdefault(symbol, size) != size:
         raise AutodiffError(
-            "symbolic_shape_mismatch", f"symbol {quote(symbol)} is bound to {symbols[symbol]} and now meets {size}"
+            "symbolic_shape_mismatch",
+            f"symbol {quote(symbol)} is bound to {quote(symbols[symbol])} and now meets {quote(size)}",
         )
 
 
@@ -149,7 +150,7 @@ def unify_dims(x: Dim, y: Dim, symbols: Symbols, *, category: str = "symbolic_sh
     if isinstance(y, str):
         bind(symbols, y, x)
         return x
-    raise AutodiffError(category, f"dims {x} and {y} differ")
+    raise AutodiffError(category, f"dims {quote(x)} and {quote(y)} differ")
 
 
 def unify_shapes(x: Shape, y: Shape, symbols: Symbols, *, category: str) -> Shape:
@@ -158,7 +159,7 @@ def unify_shapes(x: Shape, y: Shape, symbols: Symbols, *, category: str) -> Shap
         return tuple([unify_dims(a, b, symbols) for a, b in zip(x, y, strict=True)])
     except (ValueError, AutodiffError) as error:
         why = error.message if isinstance(error, AutodiffError) else f"ranks {len(x)} and {len(y)} differ"
-        raise AutodiffError(category, f"shapes {list(x)} and {list(y)} are not the same: {why}") from None
+        raise AutodiffError(category, f"shapes {quote(list(x))} and {quote(list(y))} are not the same: {why}") from None
 
 
 def resolve_shape(shape: Shape, symbols: Mapping[str, int], *, label: str) -> tuple[int, ...]:
@@ -177,7 +178,7 @@ def resolve_shape(shape: Shape, symbols: Mapping[str, int], *, label: str) -> tu
 
 def element_count(shape: Shape) -> int:
     """The number of elements; a symbol raises unresolved_symbolic_shape."""
-    return math.prod(resolve_shape(shape, {}, label=f"shape {list(shape)}"))
+    return math.prod(resolve_shape(shape, {}, label=f"shape {quote(list(shape))}"))
 
 
 def bind_shape(declared: Shape, actual: Sequence[int], symbols: Symbols) -> bool:
@@ -215,7 +216,7 @@ def broadcast_shapes(x: Shape, y: Shape, symbols: Symbols) -> Shape:
         tail = [broadcast_dims(a, b, symbols) for a, b in zip(longer[lead:], shorter, strict=True)]
     except AutodiffError as error:
         raise AutodiffError(
-            error.category, f"shapes {list(x)} and {list(y)} do not broadcast together: {error.message}"
+            error.category, f"shapes {quote(list(x))} and {quote(list(y))} do not broadcast together: {error.message}"
         ) from None
     return (*longer[:lead], *tail)
 
@@ -248,7 +249,7 @@ def broadcast_plan(source: Shape, target: Shape, symbols: Symbols) -> tuple[int,
 def _cannot_broadcast(
     source: Shape, target: Shape, why: str, category: str = "broadcast_shape_mismatch"
 ) -> AutodiffError:
-    return AutodiffError(category, f"shape {list(source)} does not broadcast to {list(target)}: {why}")
+    return AutodiffError(category, f"shape {quote(list(source))} does not broadcast to {quote(list(target))}: {why}")
 
 
 # ------------------------------------------------------------------------------------------ shapes of the operators
@@ -259,8 +260,8 @@ def matmul_shape(x: Shape, y: Shape, symbols: Symbols) -> Shape:
     if len(x) < 2 or len(y) < 2:
         raise AutodiffError(
             "matmul_shape_mismatch",
-            f"matmul needs two operands of rank 2 or more, got shapes {list(x)} and {list(y)}; reshape a vector to a"
-            " matrix with one row or column",
+            f"matmul needs two operands of rank 2 or more, got shapes {quote(list(x))} and {quote(list(y))}; reshape a"
+            " vector to a matrix with one row or column",
         )
     unify_dims(x[-1], y[-2], symbols, category="matmul_shape_mismatch")
     try:
@@ -269,7 +270,7 @@ def matmul_shape(x: Shape, y: Shape, symbols: Symbols) -> Shape:
         if error.category != "broadcast_shape_mismatch":
             raise
         raise AutodiffError(
-            "matmul_shape_mismatch", f"batch dims of {list(x)} @ {list(y)} conflict: {error.message}"
+            "matmul_shape_mismatch", f"batch dims of {quote(list(x))} @ {quote(list(y))} conflict: {error.message}"
         ) from None
     return (*batch, x[-2], y[-1])
 
@@ -315,7 +316,8 @@ def check_same_count(source: Shape, target: Shape, symbols: Symbols) -> None:
     if (count, free) != (wanted, wanted_free):
         raise AutodiffError(
             "shape_mismatch" if free == wanted_free else "unresolved_symbolic_shape",
-            f"a tensor of shape {list(source)} is not known to have the element count of shape {list(target)}",
+            f"a tensor of shape {quote(list(source))} is not known to have the element count of shape"
+            f" {quote(list(target))}",
         )
 
 
@@ -332,10 +334,10 @@ def infer_dim(source: Shape, target: Sequence[object], symbols: Symbols, *, labe
     given, given_symbols = _monomial(known, symbols)
     if total_symbols != given_symbols:
         raise AutodiffError(
-            "unresolved_symbolic_shape", f"{label} is {quote(target)}; -1 is not an int for shape {list(source)}"
+            "unresolved_symbolic_shape", f"{label} is {quote(target)}; -1 is not an int for shape {quote(list(source))}"
         )
     if given == 0 or total % given:
-        raise AutodiffError("shape_mismatch", f"shape {list(source)} does not divide into {quote(target)}")
+        raise AutodiffError("shape_mismatch", f"shape {quote(list(source))} does not divide into {quote(target)}")
     return (*known[:axis], total // given, *known[axis:])
 
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 from tinychain.autodiff.emitter import Emitter
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.graph import Record, TensorNodeRecord, value_ids
+from tinychain.autodiff.graph import Record, TensorNodeRecord
 from tinychain.autodiff.types import Typespec
 
 DEFAULT_PREFIX: Final = "ex"
@@ -62,14 +61,15 @@ class Rewriter:
                 raise TypeError(f"nodes must hold TensorNodeRecords, got {quote(node)}")
         self._prefix = prefix
         self._nodes = nodes
-        self._other_ids = [*declared, *mentioned]
         node_ids = [node.node_id for node in nodes]
-        values = [*declared, *[node.output_value_id for node in nodes]]
-        for id_ in chain(node_ids, self._other_ids, chain.from_iterable(map(value_ids, nodes))):
+        produced = [node.output_value_id for node in nodes]
+        read = [operand for node in nodes for operand in node.input_value_ids]
+        self._mentioned = [*declared, *mentioned, *node_ids, *produced, *read]
+        for id_ in self._mentioned:
             if not isinstance(id_, str):
                 raise AutodiffError("malformed_derivative_ir", f"an id must be a str, got {quote(id_)}")
         self._check_unique("node", node_ids)
-        self._check_unique("value", values)
+        self._check_unique("value", [*declared, *produced])
         self.regions: list[MeanExpansionRegion] = []
 
     def run(
@@ -85,7 +85,7 @@ class Rewriter:
 
         `expand` emits a region that ends in the value of the last node; the other nodes of the match are dropped.
         """
-        taken = self._ids_with_prefix()
+        taken = {id_ for id_ in self._mentioned if id_.startswith(self._prefix)}
         emit = Emitter(
             specs=specs,
             mint_value=_mint_fresh(f"{self._prefix}v", taken),
@@ -111,15 +111,6 @@ class Rewriter:
                 )
             )
         return emit.nodes
-
-    def _ids_with_prefix(self) -> set[str]:
-        prefix = self._prefix
-        taken = {other for other in self._other_ids if other.startswith(prefix)}
-        for node in self._nodes:
-            if node.node_id.startswith(prefix):
-                taken.add(node.node_id)
-            taken.update([value_id for value_id in value_ids(node) if value_id.startswith(prefix)])
-        return taken
 
     @staticmethod
     def _check_unique(kind: str, ids: list[str]) -> None:

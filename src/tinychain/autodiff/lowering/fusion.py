@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from tinychain.autodiff.dependencies import Schedule
@@ -24,7 +26,7 @@ class Fused(NamedTuple):
 
     output_value_id: str
     value: TargetValue
-    nodes: tuple[TensorNodeRecord, ...]
+    nodes: list[TensorNodeRecord]
 
 
 def check_hook(hook: Any) -> int:
@@ -43,7 +45,12 @@ def check_hook(hook: Any) -> int:
 
 
 class Fuser:
-    """Offers the operations of one schedule to one hook and checks its answers."""
+    """Offers the operations of one schedule to one hook and checks its answers.
+
+    A region that passes the checks is an unbroken run of the schedule. All of it leads to its one output, so while
+    any of it is left, the schedule, built backwards, takes nothing that was ready with the output: that has no shorter
+    chain. Whatever else lies between was made ready by the region, which makes it an operand that is not bound.
+    """
 
     def __init__(
         self,
@@ -59,27 +66,18 @@ class Fuser:
         self._order = order
         self._selected = frozenset(selected)
         self._values = values
-        self._position = {node.node_id: position for position, node in enumerate(order)}
-        # The next unclaimed position at or after each, shortened as it is followed: a claimed run is skipped at once.
-        self._next = list(range(len(order) + 1))
-        self._consumers: dict[str, list[int]] = {}
-        for position, node in enumerate(order):
-            for operand in node.input_value_ids:
-                self._consumers.setdefault(operand, []).append(position)
-        self._copies: dict[int, TensorNodeRecord] = {}
-
-    def is_claimed(self, position: int) -> bool:
-        return self._next[position] != position
-
-    def claim(self, position: int) -> None:
-        self._next[position] = position + 1
-        self._copies.pop(position, None)
+        self._reads = Counter(chain.from_iterable([node.input_value_ids for node in order]))
+        # Copies, so that a hook cannot reach the artifact, of the run of nodes that begins at _window_start.
+        self._window: deque[TensorNodeRecord] = deque()
+        self._window_start = 0
 
     def offer(self, position: int) -> Fused | None:
-        """The hook's checked answer for the operation at `position`, claimed; None where it declines."""
-        candidates = self._candidates(position)
+        """The hook's checked answer for the operation at `position`; None where it declines.
+
+        The positions only grow: the next one, or the first after a fused run.
+        """
         offered = self._order[position].node_id
-        context = FusionContext(tuple([self._copy(candidate) for candidate in candidates]), self._value_of)
+        context = FusionContext(self._candidates(position), self._value_of)
         try:
             result = self._hook.fuse(context)
         except AutodiffError:
@@ -93,36 +91,20 @@ class Fuser:
             raise self._violation(offered, f"returned {quote(result)}; expected a FusionResult or None")
         if result.value is None:
             raise self._violation(offered, "returned a FusionResult whose value is None")
+        candidates = self._order[position : position + len(context.candidates)]
         consumed = self._consumed(offered, result.consumed_node_ids, candidates)
         self._check_operands(offered, consumed)
-        output = self._escaping(offered, consumed)
-        for claimed in consumed:
-            self.claim(claimed)
-        return Fused(output, result.value, tuple([self._order[claimed] for claimed in consumed]))
+        return Fused(self._escaping(offered, consumed), result.value, consumed)
 
-    def _candidates(self, position: int) -> list[int]:
-        """The offered position and the next unclaimed ones, at most `lookahead` in all."""
-        found: list[int] = []
-        while position < len(self._order) and len(found) < self._lookahead:
-            found.append(position)
-            position = self._next_unclaimed(position + 1)
-        return found
-
-    def _next_unclaimed(self, position: int) -> int:
-        links = self._next
-        root = position
-        while links[root] != root:
-            root = links[root]
-        while links[position] != root:
-            links[position], position = root, links[position]
-        return root
-
-    def _copy(self, position: int) -> TensorNodeRecord:
-        """The record that the hook sees, one that it may spoil."""
-        copy = self._copies.get(position)
-        if copy is None:
-            copy = self._copies[position] = copy_node(self._order[position])
-        return copy
+    def _candidates(self, position: int) -> tuple[TensorNodeRecord, ...]:
+        """The offered operation and those that follow, at most `lookahead` in all."""
+        window, order = self._window, self._order
+        while self._window_start < position:
+            window.popleft()
+            self._window_start += 1
+        end = min(position + self._lookahead, len(order))
+        window.extend([copy_node(node) for node in order[position + len(window) : end]])
+        return tuple(window)
 
     def _value_of(self, value_id: str) -> TargetValue:
         try:
@@ -132,15 +114,15 @@ class Fuser:
                 f"the fusion hook {self._name} asked for value {quote(value_id)}, which is not bound yet"
             ) from None
 
-    def _consumed(self, offered: str, ids: Any, candidates: Sequence[int]) -> list[int]:
-        """The consumed positions, ascending."""
+    def _consumed(self, offered: str, ids: Any, candidates: Schedule) -> list[TensorNodeRecord]:
+        """The consumed nodes, in schedule order."""
         try:
             listed = list(ids) if is_sequence(ids) else []
         except Exception as error:
             raise raised(f"the ids consumed by the fusion hook {self._name}", error) from error
         if not listed:
             raise self._violation(offered, f"consumed {quote(ids)}; expected a non-empty sequence of node ids")
-        allowed = {self._order[candidate].node_id for candidate in candidates}
+        allowed = {node.node_id for node in candidates}
         seen: set[str] = set()
         for node_id in listed:
             if not isinstance(node_id, str) or not node_id:
@@ -152,13 +134,12 @@ class Fuser:
             seen.add(node_id)
         if offered not in seen:
             raise self._violation(offered, "did not consume the offered node; return None to decline it")
-        return sorted([self._position[node_id] for node_id in seen])
+        return [node for node in candidates if node.node_id in seen]
 
-    def _check_operands(self, offered: str, consumed: Sequence[int]) -> None:
+    def _check_operands(self, offered: str, consumed: Schedule) -> None:
         """Every operand of the region is bound already or produced inside it."""
-        inside = {self._order[position].output_value_id for position in consumed}
-        for position in consumed:
-            node = self._order[position]
+        inside = {node.output_value_id for node in consumed}
+        for node in consumed:
             for operand in node.input_value_ids:
                 if operand not in inside and operand not in self._values:
                     raise self._violation(
@@ -167,14 +148,11 @@ class Fuser:
                         " produced by a consumed node",
                     )
 
-    def _escaping(self, offered: str, consumed: Sequence[int]) -> str:
+    def _escaping(self, offered: str, consumed: Schedule) -> str:
         """The one consumed value that is selected or read from outside the region."""
-        region = set(consumed)
-        escaping = []
-        for position in consumed:
-            value_id = self._order[position].output_value_id
-            if value_id in self._selected or not region.issuperset(self._consumers.get(value_id, ())):
-                escaping.append(value_id)
+        inside = Counter(chain.from_iterable([node.input_value_ids for node in consumed]))
+        values = [node.output_value_id for node in consumed]
+        escaping = [v for v in values if v in self._selected or inside[v] != self._reads[v]]
         if len(escaping) != 1:
             raise self._violation(
                 offered,

@@ -87,17 +87,17 @@ def _lower(
             walk.lower(node)
     else:
         fuser = Fuser(fusion, lookahead, order, analysis.selected_outputs, values)
-        for position, node in enumerate(order):
-            if fuser.is_claimed(position):
-                continue
+        position = 0
+        while position < len(order):
             fused = fuser.offer(position)
             if fused is None:
-                walk.lower(node)
-                fuser.claim(position)
+                walk.lower(order[position])
+                position += 1
             else:
                 node_ids = tuple([claimed.node_id for claimed in fused.nodes])
                 operators = tuple([claimed.operator for claimed in fused.nodes])
                 walk.claim(fused.output_value_id, fused.value, node_ids, operators, LOWERING_CLAIM_FUSION)
+                position += len(fused.nodes)
     return walk.finish(order)
 
 

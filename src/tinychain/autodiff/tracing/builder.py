@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from tinychain.autodiff.emitter import Emitter, mint
 from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.form import check_nodes
 from tinychain.autodiff.graph import (
     DerivativeProgram,
     TensorGraph,
@@ -33,7 +34,8 @@ from tinychain.autodiff.types import (
 def get_active_builder() -> TensorGraphBuilder | None:
     """The builder whose context is open here, or None."""
     active = ACTIVE.get()
-    return active if isinstance(active, TensorGraphBuilder) else None
+    # A context that was copied during a trace, for a thread or a task, outlives it.
+    return active if isinstance(active, TensorGraphBuilder) and active._state == "active" else None
 
 
 def captured_operator_types() -> set[type[TensorOperator]]:
@@ -64,7 +66,7 @@ class TensorGraphBuilder:
     # ----------------------------------------------------------------------------------------------------- context
 
     def __enter__(self) -> Self:
-        if ACTIVE.get() is not None:
+        if get_active_builder() is not None:
             raise RuntimeError("Nested traces are not supported; close the active TensorGraphBuilder first")
         if self._state != "new":
             raise RuntimeError("a TensorGraphBuilder is single-trace; make a new one")
@@ -75,7 +77,8 @@ class TensorGraphBuilder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        ACTIVE.set(None)
+        if ACTIVE.get() is self:
+            ACTIVE.set(None)
         self._state = "done" if kind is None else "failed"
 
     @property
@@ -96,7 +99,7 @@ class TensorGraphBuilder:
         Raises RuntimeError outside the active trace, TypeError for a name that is no str or empty, ValueError for one
         that is no identifier or is taken and for a malformed shape, dtype_not_differentiable for another dtype.
         """
-        if ACTIVE.get() is not self:
+        if get_active_builder() is not self:
             raise RuntimeError(f"input {quote(name)} must be declared inside the builder's active trace")
         if not isinstance(name, str) or not name:
             raise TypeError(f"the name of an input must be a non-empty str, got {quote(name)}")
@@ -104,7 +107,7 @@ class TensorGraphBuilder:
             raise ValueError(f"the name of an input must be an identifier and no keyword, got {quote(name)}")
         if name in self._inputs:
             raise ValueError(f"duplicate input name {quote(name)}")
-        if dtype not in FLOATING_DTYPES:
+        if not isinstance(dtype, str) or dtype not in FLOATING_DTYPES:
             raise AutodiffError(
                 "dtype_not_differentiable",
                 f"input {quote(name)} has the dtype {quote(dtype)}; expected one of {', '.join(FLOATING_DTYPES)}",
@@ -146,9 +149,11 @@ class TensorGraphBuilder:
         return self._emit.type(self.value_id(obj))
 
     def record(self, node: TensorNodeRecord) -> None:
-        """Appends a node that was built by hand, unchecked. Raises TypeError for another kind of object."""
-        if not isinstance(node, TensorNodeRecord):
-            raise TypeError(f"record takes a TensorNodeRecord, got {quote(node)}")
+        """Appends a node that was built by hand; its types are not checked.
+
+        Raises TypeError for another kind of object, malformed_derivative_ir for an id in it that is no str.
+        """
+        check_nodes([node], "the trace")
         self._emit.nodes.append(node)
         self._recorded_ids.add(node.node_id)
         for operand in node.input_value_ids:
@@ -164,7 +169,12 @@ class TensorGraphBuilder:
         self._marked.setdefault(_check_id(value_id, "value_id"))
 
     def apply(self, operator: type[TensorOperator], operands: Sequence[Tensor], op_params: Mapping[str, Any]) -> Tensor:
-        """Records one operation and returns its result: how an operator of your own gets into a trace."""
+        """Records one operation and returns its result: how an operator of your own gets into a trace.
+
+        Raises RuntimeError outside the active trace, and as the operations of Tensor do.
+        """
+        if self._state != "active":
+            raise RuntimeError(f"{quote(operator)} must be applied inside the builder's active trace")
         known = self._value_ids
         operand_ids = [known.get(id(operand)) or self._operand_id(operand) for operand in operands]
         value_id = self._emit.emit(operator, operand_ids, op_params)
@@ -175,6 +185,8 @@ class TensorGraphBuilder:
 
     def _operand_id(self, operand: Tensor) -> str:
         """The id of an operand at its first use: a tensor of no trace becomes a free, untyped value of this one."""
+        if not isinstance(operand, Tensor):
+            raise TypeError(f"an operand must be a Tensor, got {quote(operand)}")
         return self._adopt(operand) if operand._builder is None else self.value_id(operand)
 
     def _adopt(self, obj: object, value_id: str | None = None) -> str:
@@ -183,7 +195,7 @@ class TensorGraphBuilder:
         self._specs.setdefault(value_id, None)
         self._value_ids[id(obj)] = value_id
         self._objects.append(obj)
-        if isinstance(obj, Tensor):
+        if isinstance(obj, Tensor) and obj._builder is None:
             obj._builder = self
         return value_id
 

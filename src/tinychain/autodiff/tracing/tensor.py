@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from numbers import Integral, Real
 from typing import Any, Final, NoReturn, Protocol
@@ -153,6 +154,8 @@ class Tensor:
         if type_ is not None:
             rank = len(type_.shape)
             given = list(range(rank) if given is None else normalize_axes(given, rank))
+        elif is_sequence(given):
+            given = list(given)
         return _apply(operator, (self,), {"axes": given, "keepdims": keepdims})
 
     def reshape(self, shape: Any, *more: Any) -> Tensor:
@@ -249,9 +252,11 @@ def _literal(sign: str, value: object) -> int | float:
         raise TypeError(
             f"an operand of {sign} must be a Tensor or a real number, got {quote(value)}; declare an array as an input"
         )
-    number = int(value) if isinstance(value, Integral) else float(value)
+    number: Any = value
+    with suppress(OverflowError):  # such a value is refused below, as it is
+        number = int(value) if isinstance(value, Integral) else float(value)
     check_literal(number)
-    return number
+    return number  # type: ignore[no-any-return]
 
 
 def _apply(operator: type[TensorOperator], operands: tuple[Tensor, ...], op_params: dict[str, Any]) -> Tensor:
