@@ -16,15 +16,20 @@ from tinychain.autodiff.graph import TensorGraph
 Array = NDArray[Any]
 Values = dict[str, Array]
 
+#: What the symbols of a graph stand for here.
+SIZES = {"N": 2}
+
 _STEP = 1e-5
 
 
 def run(graph: TensorGraph, values: Mapping[str, Array]) -> Values:
-    """Every value of a graph whose node list is in an order that can be run."""
+    """Every value that the given ones determine; the node list must be in an order that can be run."""
     known = dict(values)
     for node in graph.nodes:
-        operands = [known[operand] for operand in node.input_value_ids]
-        known[node.output_value_id] = np.asarray(node.operator.reference(np, *operands, **node.op_params))
+        if known.keys() >= set(node.input_value_ids):
+            operands = [known[operand] for operand in node.input_value_ids]
+            op_params = {key: _sizes(value) if "shape" in key else value for key, value in node.op_params.items()}
+            known[node.output_value_id] = np.asarray(node.operator.reference(np, *operands, **op_params))
     return known
 
 
@@ -32,15 +37,18 @@ def differences(function: Callable[[Array], float], at: Array) -> Array:
     """The gradient of a number by central differences, element by element."""
     gradient = np.zeros_like(at)
     for index in np.ndindex(at.shape):
-        moved = [at.copy(), at.copy()]
-        moved[0][index] += _STEP
-        moved[1][index] -= _STEP
-        gradient[index] = (function(moved[0]) - function(moved[1])) / (2 * _STEP)
+        right, left = at.copy(), at.copy()
+        right[index] += _STEP
+        left[index] -= _STEP
+        gradient[index] = (function(right) - function(left)) / (2 * _STEP)
     return gradient
 
 
-def draw(graph: TensorGraph, *, low: float = 0.6, high: float = 1.4, **sizes: int) -> Values:
-    """Random inputs in f64, the same in every run; symbols have the given sizes."""
+def draw(graph: TensorGraph) -> Values:
+    """Random inputs in f64 around 1, the same in every run."""
     generator = np.random.default_rng(0)
-    shapes = {value_id: [sizes.get(dim, dim) for dim in (spec or {})["shape"]] for value_id, spec in graph.inputs}
-    return {value_id: generator.uniform(low, high, shape) for value_id, shape in shapes.items()}
+    return {value_id: generator.uniform(0.6, 1.4, _sizes((spec or {})["shape"])) for value_id, spec in graph.inputs}
+
+
+def _sizes(shape: list[int | str]) -> list[int]:
+    return [SIZES[dim] if isinstance(dim, str) else dim for dim in shape]

@@ -130,9 +130,10 @@ def test_value_of_gives_what_is_bound_and_refuses_the_rest() -> None:
     def answer(context: FusionContext) -> None:
         if context.candidates[0].node_id == "n_b":
             asked.extend([context.value_of("x"), context.value_of("a")])
-            for unbound in ("b", "c", "nix", "", None, []):
+            unknown: list[Any] = ["b", "c", "nix", "", None, []]
+            for unbound in unknown:
                 with pytest.raises(AutodiffError, match="not bound yet") as caught:
-                    context.value_of(unbound)  # type: ignore[arg-type]
+                    context.value_of(unbound)
                 assert caught.value.category == "handler_contract_violation"
                 asked.append(unbound)
 
@@ -197,7 +198,7 @@ def test_a_hook_may_lower_another_graph_with_itself() -> None:
 def test_a_lookahead_that_changes_is_read_once() -> None:
     class Shrinking(Hook):
         @property
-        def lookahead(self) -> int:  # type: ignore[override]
+        def lookahead(self) -> int:
             self.reads = getattr(self, "reads", 0) + 1
             return 2 if self.reads == 1 else 0
 

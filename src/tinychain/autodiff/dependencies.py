@@ -5,10 +5,11 @@ Lowering walks the order that is decided here; a backend binds the inputs that a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
-from typing import Final
+from itertools import combinations
+from typing import Any, Final, TypeAlias
 
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.form import check_graph, check_program
@@ -21,7 +22,7 @@ from tinychain.autodiff.graph import (
     producer_index,
     slot_setters,
 )
-from tinychain.autodiff.types import Shape, Typespec, is_sequence, parse_type
+from tinychain.autodiff.types import Shape, TensorType, Typespec, is_sequence, parse_type
 
 DEPENDENCY_PROVENANCE_DECLARED_INPUT: Final = "declared_input"
 DEPENDENCY_PROVENANCE_SEED_INPUT: Final = "seed_input"
@@ -62,7 +63,11 @@ class DependencyAnalysis(Record):
     dependencies: tuple[ValueDependency, ...]
 
     def with_provenance(self, provenance: str) -> tuple[ValueDependency, ...]:
-        """Those of one group, in analysis order."""
+        """Those of one group, in analysis order. Raises ValueError for what is no provenance."""
+        if provenance not in DEPENDENCY_PROVENANCE_ORDER:
+            raise ValueError(
+                f"unknown provenance {quote(provenance)}; expected one of {', '.join(DEPENDENCY_PROVENANCE_ORDER)}"
+            )
         return tuple([value for value in self.dependencies if value.provenance == provenance])
 
     @property
@@ -112,24 +117,30 @@ def analyze_derivative_dependencies(
     return analyze_program(program, forward_graph, seed_value_ids, outputs)[0]
 
 
-Schedule = list[TensorNodeRecord]
+Schedule: TypeAlias = list[TensorNodeRecord]
 
 
 def analyze_graph(graph: TensorGraph, outputs: Sequence[str] | None) -> tuple[DependencyAnalysis, Schedule]:
     """`analyze_graph_dependencies` together with the nodes in the order of the local values."""
     check_graph(graph, "graph")
+    inputs = graph.inputs
     producers = producer_index(graph.nodes, category="ambiguous_producer")
-    declared = [value_id for value_id, _ in graph.inputs]
-    selected = _selected(graph.outputs if outputs is None else outputs, producers, declared, graph.nodes)
-    discovered = post_order([producers[v] for v in selected if v in producers], producers)
-    provenance = _classify(
-        (DEPENDENCY_PROVENANCE_DECLARED_INPUT, declared), (DEPENDENCY_PROVENANCE_LOCAL_VALUE, producers)
+    selected = _selected(graph.outputs if outputs is None else outputs, producers, dict(inputs), nodes=graph.nodes)
+    order, free = _schedule(_discover(selected, producers))
+    _check_one_origin(
+        (DEPENDENCY_PROVENANCE_DECLARED_INPUT, [value_id for value_id, _ in inputs]),
+        (DEPENDENCY_PROVENANCE_LOCAL_VALUE, producers),
     )
-    free = _free_values(selected, discovered, producers, provenance)
-    order = schedule(discovered)
-    specs = _Specs(dict(graph.inputs), {node.output_value_id: node.output_typespec for node in discovered})
-    ordered = [value_id for value_id in declared if value_id in free] + [node.output_value_id for node in order]
-    return _analysis(selected, ordered, provenance, specs.required), order
+    free.update([(value_id, None) for value_id in selected if value_id not in producers and value_id not in free])
+    _check_all_known(free, dict(inputs))
+    types = _Types({}, complete=True)
+    return DependencyAnalysis(
+        selected_outputs=tuple(selected),
+        dependencies=(
+            *types.describe(DEPENDENCY_PROVENANCE_DECLARED_INPUT, [item for item in inputs if item[0] in free]),
+            *types.describe(DEPENDENCY_PROVENANCE_LOCAL_VALUE, _results(order)),
+        ),
+    ), order
 
 
 def analyze_program(
@@ -142,103 +153,121 @@ def analyze_program(
     check_program(program, "program")
     check_graph(forward_graph, "forward_graph")
     seeds = _distinct_ids(seed_value_ids, "seed_value_ids")
-    forward_producers = producer_index(forward_graph.nodes, category="ambiguous_producer")
+    inputs = forward_graph.inputs
+    captures = producer_index(forward_graph.nodes, category="ambiguous_producer")
     producers = producer_index(program.nodes, category="ambiguous_producer")
-    declared = [value_id for value_id, _ in forward_graph.inputs]
+    sources = (dict(inputs), seeds, captures)
     selected = _selected(
-        program.output_gradients if outputs is None else outputs,
-        producers,
-        {*declared, *seeds, *forward_producers},
-        program.nodes,
+        program.output_gradients if outputs is None else outputs, producers, *sources, nodes=program.nodes
     )
-    discovered = post_order([producers[v] for v in selected if v in producers], producers)
-    provenance = _classify(
-        (DEPENDENCY_PROVENANCE_DECLARED_INPUT, declared),
+    order, free = _schedule(_discover(selected, producers))
+    _check_one_origin(
+        (DEPENDENCY_PROVENANCE_DECLARED_INPUT, [value_id for value_id, _ in inputs]),
         (DEPENDENCY_PROVENANCE_SEED_INPUT, seeds),
-        (DEPENDENCY_PROVENANCE_FORWARD_CAPTURE, forward_producers),
+        (DEPENDENCY_PROVENANCE_FORWARD_CAPTURE, captures),
         (DEPENDENCY_PROVENANCE_LOCAL_VALUE, producers),
     )
-    free = _free_values(selected, discovered, producers, provenance)
-    order = schedule(discovered)
-    ordered = [value_id for value_id in [*declared, *seeds] if value_id in free]
-    if any(provenance[value_id] == DEPENDENCY_PROVENANCE_FORWARD_CAPTURE for value_id in free):
-        ordered += [v for v in _forward_schedule(forward_graph, forward_producers) if v in free]
-    ordered += [node.output_value_id for node in order]
-    specs = _Specs(
-        dict(forward_graph.inputs),
-        {node.output_value_id: node.output_typespec for node in forward_graph.nodes},
-        {node.output_value_id: node.output_typespec for node in program.nodes},
-        program.value_typespecs,
-    )
-    return _analysis(selected, ordered, provenance, specs.known), order
+    free.update([(value_id, None) for value_id in selected if value_id not in producers and value_id not in free])
+    _check_all_known(free, *sources)
+    captured: list[TensorNodeRecord] = []
+    if not captures.keys().isdisjoint(free):
+        captured = [node for node in _schedule_all(forward_graph, captures) if node.output_value_id in free]
+    types = _Types(program.value_typespecs, complete=False)
+    return DependencyAnalysis(
+        selected_outputs=tuple(selected),
+        dependencies=(
+            *types.describe(DEPENDENCY_PROVENANCE_DECLARED_INPUT, [item for item in inputs if item[0] in free]),
+            *types.describe(DEPENDENCY_PROVENANCE_SEED_INPUT, [(seed, None) for seed in seeds if seed in free]),
+            *types.describe(DEPENDENCY_PROVENANCE_FORWARD_CAPTURE, _results(captured)),
+            *types.describe(DEPENDENCY_PROVENANCE_LOCAL_VALUE, _results(order)),
+        ),
+    ), order
 
 
 # --------------------------------------------------------------------------------------------------------- schedule
 
 
-def schedule(discovered: Sequence[TensorNodeRecord]) -> Schedule:
-    """The nodes in an order that places each as late as it may be, given them in discovery order (DFS post-order).
+def _discover(selected: Iterable[str], producers: Mapping[str, TensorNodeRecord]) -> Schedule:
+    return post_order([producers[value_id] for value_id in selected if value_id in producers], producers)
 
-    Built backwards: of the nodes whose consumers are all placed, the one with the shortest producer chain goes last,
+
+def _schedule(discovered: Sequence[TensorNodeRecord]) -> tuple[Schedule, dict[str, TensorNodeRecord | None]]:
+    """The nodes, given in discovery order, each as late as it may be; and the free values with their first readers.
+
+    Built backwards: of the nodes whose consumers are all placed, the one with the shortest producer chain goes next,
     and of equals the one that became ready last. So a long chain starts first, and a lone operation sits directly
     before its consumer.
     """
-    by_value = {node.output_value_id: node for node in discovered}
-    chain: dict[str, int] = {}
-    reads = dict.fromkeys(by_value, 0)
-    for node in discovered:
-        length = 0
+    # Nodes are positions in `discovered` here: lists of ints cost far less than tables of a million ids.
+    position: dict[str, int] = {}
+    free: dict[str, TensorNodeRecord | None] = {}
+    chain: list[int] = []
+    unplaced = [0] * len(discovered)  # the operand slots that still wait for this node's consumers
+    reads: list[int] = []
+    first_read = [0]  # node i reads reads[first_read[i] : first_read[i + 1]]
+    for index, node in enumerate(discovered):
+        longest = 0
         for operand in node.input_value_ids:
-            if operand in reads:
-                reads[operand] += 1
-                if chain[operand] >= length:
-                    length = chain[operand] + 1
-        chain[node.output_value_id] = length
-    # Of equals the latest comes first: (chain, minus the turn in which it became ready, value id).
-    unread = [value_id for value_id, count in reads.items() if count == 0]
-    ready = [(chain[value_id], -turn, value_id) for turn, value_id in enumerate(unread)]
-    heapify(ready)
-    turn = -len(ready)
+            producer = position.get(operand)
+            if producer is None:
+                free.setdefault(operand, node)
+                continue
+            reads.append(producer)
+            unplaced[producer] += 1
+            if chain[producer] > longest:
+                longest = chain[producer]
+        first_read.append(len(reads))
+        position[node.output_value_id] = index
+        chain.append(longest + 1)
+
+    # All that a placed node makes ready has a shorter chain than it, and it had the shortest: what is sorted once stays
+    # sorted, with the next node at the end.
+    ready = sorted([i for i, count in enumerate(unplaced) if not count], key=chain.__getitem__, reverse=True)
     backwards = []
     while ready:
-        node = by_value[heappop(ready)[2]]
-        backwards.append(node)
-        for operand in reversed(node.input_value_ids):
-            if operand in reads:
-                reads[operand] -= 1
-                if reads[operand] == 0:
-                    heappush(ready, (chain[operand], turn, operand))
-                    turn -= 1
+        index = ready.pop()
+        backwards.append(discovered[index])
+        start = len(ready)
+        for slot in range(first_read[index + 1] - 1, first_read[index] - 1, -1):
+            producer = reads[slot]
+            unplaced[producer] -= 1
+            if not unplaced[producer]:
+                ready.append(producer)
+        if len(ready) > start + 1:
+            ready[start:] = sorted(ready[start:], key=chain.__getitem__, reverse=True)
     backwards.reverse()
-    return backwards
+    return backwards, free
 
 
 def _order_reachable_nodes(nodes: Mapping[str, TensorNodeRecord]) -> Schedule:
     """The schedule of nodes by id, given in discovery order; one not after its producers is malformed_derivative_ir."""
-    produced = {node.output_value_id for node in nodes.values()}
-    seen: set[str] = set()
-    for node in nodes.values():
-        for operand in node.input_value_ids:
-            if operand in produced and operand not in seen:
-                raise AutodiffError(
-                    "malformed_derivative_ir",
-                    f"node {quote(node.node_id)} reads {quote(operand)} before it is produced: a cycle, or no"
-                    " topological order",
-                )
-        seen.add(node.output_value_id)
-    return schedule(list(nodes.values()))
+    discovered = list(nodes.values())
+    producers = producer_index(discovered, category="ambiguous_producer")
+    order, free = _schedule(discovered)
+    for value_id, reader in free.items():
+        if value_id in producers and reader is not None:
+            raise AutodiffError(
+                "malformed_derivative_ir",
+                f"node {quote(reader.node_id)} reads {quote(value_id)} before it is produced: a cycle, or no"
+                " topological order",
+            )
+    return order
 
 
-def _forward_schedule(graph: TensorGraph, producers: Mapping[str, TensorNodeRecord]) -> list[str]:
-    """The value ids of the whole forward graph in schedule order, discovered from its outputs, then its other nodes."""
-    roots = [producers[v] for v in graph.outputs if v in producers]
-    return [node.output_value_id for node in schedule(post_order([*roots, *graph.nodes], producers))]
+def _schedule_all(graph: TensorGraph, producers: Mapping[str, TensorNodeRecord]) -> Schedule:
+    """The schedule of a whole graph, discovered from its outputs and then from each node not yet reached."""
+    roots = [producers[v] for v in graph.outputs if isinstance(v, str) and v in producers]
+    return _schedule(post_order([*roots, *graph.nodes], producers))[0]
+
+
+def _results(nodes: Iterable[TensorNodeRecord]) -> Iterator[tuple[str, Typespec | None]]:
+    return ((node.output_value_id, node.output_typespec) for node in nodes)
 
 
 # ------------------------------------------------------------------------------------------------- selection, origin
 
 
-def _distinct_ids(ids: object, argument: str) -> list[str]:
+def _distinct_ids(ids: object, argument: str) -> dict[str, None]:
     if not is_sequence(ids):
         raise AutodiffError("invalid_selected_output", f"{argument} must be a list of value ids, got {quote(ids)}")
     for value_id in ids:
@@ -246,111 +275,77 @@ def _distinct_ids(ids: object, argument: str) -> list[str]:
             raise AutodiffError(
                 "invalid_selected_output", f"{argument} must hold non-empty str ids, got {quote(value_id)}"
             )
-    return list(dict.fromkeys(ids))
+    return dict.fromkeys(ids)
 
 
-def _selected(
-    outputs: object,
-    producers: Mapping[str, TensorNodeRecord],
-    known: Collection[str],
-    nodes: Iterable[TensorNodeRecord],
-) -> list[str]:
+def _selected(outputs: object, *known: Collection[str], nodes: Iterable[TensorNodeRecord]) -> dict[str, None]:
     selected = _distinct_ids(outputs, "outputs")
     if not selected:
         raise AutodiffError("invalid_selected_output", "outputs is empty; select at least one value")
-    unknown = {value_id for value_id in selected if value_id not in producers and value_id not in known}
+    unknown = [value_id for value_id in selected if not any(value_id in ids for ids in known)]
     if unknown:
-        for node in nodes:
-            unknown.difference_update(node.input_value_ids)
-    for value_id in selected:
-        if value_id in unknown:
-            raise AutodiffError(
-                "invalid_selected_output", f"output {quote(value_id)} is neither produced, declared nor read here"
-            )
+        read = {operand for node in nodes for operand in node.input_value_ids}
+        for value_id in unknown:
+            if value_id not in read:
+                raise AutodiffError(
+                    "invalid_selected_output", f"output {quote(value_id)} is neither produced, declared nor read here"
+                )
     return selected
 
 
-def _classify(*groups: tuple[str, Iterable[str]]) -> dict[str, str]:
-    """Value id -> its one provenance; a second one, the same or another, raises ambiguous_producer."""
-    provenance: dict[str, str] = {}
-    for category, ids in groups:
+def _check_one_origin(*groups: tuple[str, Collection[str]]) -> None:
+    """No value id stands twice, in one group or in two: ambiguous_producer."""
+    distinct: list[AbstractSet[str]] = [ids.keys() if isinstance(ids, dict) else set(ids) for _, ids in groups]
+    repeats = any(len(unique) < len(ids) for unique, (_, ids) in zip(distinct, groups, strict=True))
+    if not repeats and all(x.isdisjoint(y) for x, y in combinations(distinct, 2)):
+        return
+    origins: dict[str, str] = {}
+    for provenance, ids in groups:
         for value_id in ids:
-            if value_id in provenance:
+            if value_id in origins:
                 raise AutodiffError(
                     "ambiguous_producer",
-                    f"value {quote(value_id)} is a {category} and already a {provenance[value_id]}",
+                    f"value {quote(value_id)} is a {provenance} and already a {origins[value_id]}; give one another id",
                 )
-            provenance[value_id] = category
-    return provenance
+            origins[value_id] = provenance
 
 
-def _free_values(
-    selected: Sequence[str],
-    discovered: Sequence[TensorNodeRecord],
-    producers: Mapping[str, TensorNodeRecord],
-    provenance: Mapping[str, str],
-) -> set[str]:
-    """The needed values that nothing reachable produces."""
-    free = {value_id for value_id in selected if value_id not in producers}
-    for node in discovered:
-        for operand in node.input_value_ids:
-            if operand not in producers:
-                free.add(operand)
-                if operand not in provenance:
-                    raise AutodiffError(
-                        "missing_dependency",
-                        f"node {quote(node.node_id)} ({node.operator.name}) reads {quote(operand)}, which is neither"
-                        " declared nor produced; declare it as an input",
-                    )
-    for value_id in selected:
-        if value_id in free and value_id not in provenance:
+def _check_all_known(free: Mapping[str, TensorNodeRecord | None], *sources: Collection[str]) -> None:
+    """Every free value comes from one of the sources: missing_dependency."""
+    for value_id, reader in free.items():
+        if not any(value_id in ids for ids in sources):
+            who = "the selection" if reader is None else f"node {quote(reader.node_id)} ({reader.operator.name})"
             raise AutodiffError(
                 "missing_dependency",
-                f"output {quote(value_id)} is neither declared nor produced; declare it as an input",
+                f"{who} reads {quote(value_id)}, which is neither declared nor produced; declare it as an input",
             )
-    return free
 
 
 # ---------------------------------------------------------------------------------------------------------- metadata
 
 
-class _Specs:
-    """Typespecs by value id, later tables first; each typespec object is parsed once."""
+class _Types:
+    """What is known of values: by the program's own table first, then by the records that declare or produce them."""
 
-    def __init__(self, *tables: Mapping[str, Typespec | None]) -> None:
-        self._tables = tables[::-1]
-        self._parsed: dict[int, tuple[str | None, Shape | None]] = {}
-        self._alive: list[Typespec | None] = []  # so that no id in _parsed is given to another object
+    def __init__(self, table: Mapping[str, Typespec], *, complete: bool) -> None:
+        self._table = table
+        self._complete = complete
+        # Typespecs are shared by many values, so each is parsed once. Keyed by identity, which holds because the entry
+        # keeps its typespec alive.
+        self._parsed: dict[int, tuple[Typespec, TensorType]] = {}
 
-    def required(self, value_id: str) -> tuple[str | None, Shape | None]:
-        """Dtype and shape, which must both be there."""
-        spec = self._find(value_id)
-        known = self._parsed.get(id(spec))
-        if known is None:
-            type_ = parse_type(spec, label=f"value {quote(value_id)}")
-            self._alive.append(spec)
-            known = self._parsed[id(spec)] = (type_.dtype, type_.shape)
-        return known
-
-    def known(self, value_id: str) -> tuple[str | None, Shape | None]:
-        """Dtype and shape, or None and None where there is no typespec at all."""
-        return (None, None) if self._find(value_id) is None else self.required(value_id)
-
-    def _find(self, value_id: str) -> Typespec | None:
-        for table in self._tables:
-            spec = table.get(value_id)
-            if spec is not None:
-                return spec
-        return None
-
-
-def _analysis(
-    selected: Sequence[str],
-    ordered: Iterable[str],
-    provenance: Mapping[str, str],
-    metadata: Callable[[str], tuple[str | None, Shape | None]],
-) -> DependencyAnalysis:
-    return DependencyAnalysis(
-        selected_outputs=tuple(selected),
-        dependencies=tuple([ValueDependency(v, provenance[v], *metadata(v)) for v in ordered]),
-    )
+    def describe(self, provenance: str, values: Iterable[tuple[str, Any]]) -> Iterator[ValueDependency]:
+        """One record per (value id, own typespec). Raises missing_*_metadata."""
+        table, parsed = self._table, self._parsed
+        for value_id, own in values:
+            spec = table.get(value_id) if table else None
+            if spec is None:
+                spec = own
+            entry = parsed.get(id(spec))
+            if entry is None:
+                if spec is None and not self._complete:
+                    yield ValueDependency(value_id, provenance, None, None)
+                    continue
+                entry = parsed[id(spec)] = (spec, parse_type(spec, label=f"value {quote(value_id)}"))
+            dtype, shape = entry[1]
+            yield ValueDependency(value_id, provenance, dtype, shape)

@@ -334,36 +334,39 @@ def producer_index(nodes: Iterable[TensorNodeRecord], *, category: str) -> dict[
     return producers
 
 
+_ON_PATH: Final = object()
+
+
 def post_order(roots: Iterable[TensorNodeRecord], producers: Mapping[str, TensorNodeRecord]) -> list[TensorNodeRecord]:
     """Depth-first post-order from the roots, operands left to right: every node after its producers.
 
-    `producers` bounds the walk: a value outside it is free. A cycle raises malformed_derivative_ir.
+    `producers` holds the roots and bounds the walk: a value outside it is free. A cycle raises malformed_derivative_ir.
     """
     order: list[TensorNodeRecord] = []
-    done: dict[str, bool] = {}  # False while the node is on the path from the root
+    # Value id -> its node until the walk reaches it, _ON_PATH while it is on the path from the root, then None.
+    states: dict[str, Any] = dict(producers)
     for root in roots:
         stack = [root]
         while stack:
             node = stack[-1]
             value_id = node.output_value_id
-            state = done.get(value_id)
-            if state is None:
-                pending = [
-                    operand for operand in node.input_value_ids if operand in producers and not done.get(operand)
-                ]
-                if pending:
-                    done[value_id] = False
-                    for operand in reversed(pending):
-                        if operand in done:
-                            raise AutodiffError(
-                                "malformed_derivative_ir",
-                                f"cycle: value {quote(operand)} of node {quote(producers[operand].node_id)} depends on"
-                                f" itself through node {quote(node.node_id)}",
-                            )
-                        stack.append(producers[operand])
+            state = states[value_id]
+            if state is node:
+                states[value_id] = state = _ON_PATH
+                for operand in reversed(node.input_value_ids):
+                    producer = states.get(operand)
+                    if producer is _ON_PATH:
+                        raise AutodiffError(
+                            "malformed_derivative_ir",
+                            f"cycle: value {quote(operand)} of node {quote(producers[operand].node_id)} depends on"
+                            f" itself through node {quote(node.node_id)}",
+                        )
+                    if producer is not None:
+                        stack.append(producer)
+                if stack[-1] is not node:
                     continue
             stack.pop()
-            if not state:
-                done[value_id] = True
+            if state is _ON_PATH:
+                states[value_id] = None
                 order.append(node)
     return order
