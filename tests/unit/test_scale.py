@@ -6,22 +6,52 @@ What comes out is counted, not timed. `benchmarks/` has the times.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from dags import Recorder
-from fusing import Hook
 from tinychain.autodiff.dependencies import analyze_derivative_dependencies, analyze_graph_dependencies
 from tinychain.autodiff.expansion import expand_mean_derivative_program, expand_mean_graph
-from tinychain.autodiff.graph import DerivativeProgram, TensorGraph
-from tinychain.autodiff.lowering import OperationContext, OperationHandlerRegistry, lower_derivative_program, lower_graph
+from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorOperator
+from tinychain.autodiff.lowering import (
+    FusionContext,
+    FusionHook,
+    FusionResult,
+    OperationContext,
+    OperationHandlerRegistry,
+    lower_derivative_program,
+    lower_graph,
+)
 from tinychain.autodiff.operators import OPERATORS
 from tinychain.autodiff.reverse import generate
 from tinychain.autodiff.text import format_text, parse_text
 from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder
 
 NODES = 1_000_000
+
+
+class Counting:
+    """Lowers an operation to its number of operands, and keeps nothing."""
+
+    def __init__(self, operator_type: type[TensorOperator]) -> None:
+        self.operator_type = operator_type
+
+    def lower(self, context: OperationContext) -> int:
+        return len(context.inputs)
+
+
+class Declining:
+    """A hook that claims nothing."""
+
+    lookahead = 2
+
+    def fuse(self, context: FusionContext) -> FusionResult | None:
+        return None
+
+
+HANDLERS = OperationHandlerRegistry()
+for operator_type in OPERATORS:
+    HANDLERS.register(Counting(operator_type))
 
 pytestmark = pytest.mark.slow
 
@@ -47,12 +77,12 @@ def terms(x: Tensor, y: Tensor) -> list[Tensor]:
 
 
 @pytest.fixture(scope="module", params=[chain, consumers, terms], ids=lambda workload: workload.__name__)
-def graph(request: pytest.FixtureRequest) -> Iterator[TensorGraph]:
+def graph(request: pytest.FixtureRequest) -> TensorGraph:
     workload: Callable[[Tensor, Tensor], list[Tensor]] = request.param
     with TensorGraphBuilder() as builder:
         x, y = (builder.input(name, dtype="f32", shape=[2, 2]) for name in "xy")
         outputs = workload(x, y)
-    yield builder.build(outputs=outputs)
+    return builder.build(outputs=outputs)
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +93,6 @@ def seeds(graph: TensorGraph) -> list[str]:
 @pytest.fixture(scope="module")
 def program(graph: TensorGraph, seeds: list[str]) -> DerivativeProgram:
     return generate(graph, graph.outputs, [graph.inputs[0][0]], seeds)
-
-
-@pytest.fixture
-def handlers() -> OperationHandlerRegistry:
-    """Lowers every operation to its number of operands."""
-    return Recorder(*OPERATORS, lower=lambda context: len(context.inputs)).registry
 
 
 def test_trace(graph: TensorGraph) -> None:
@@ -96,13 +120,11 @@ def test_analyse(graph: TensorGraph, program: DerivativeProgram, seeds: list[str
     assert len(analysis.local_values) == len(program.nodes)
 
 
-@pytest.mark.parametrize("fusion", [None, Hook(lookahead=2)], ids=["handlers", "hook"])
-def test_lower(
-    graph: TensorGraph, program: DerivativeProgram, seeds: list[str], handlers: OperationHandlerRegistry, fusion: Hook | None
-) -> None:
-    assert len(lower_graph(graph, handlers=handlers, fusion=fusion).operations) == NODES
+@pytest.mark.parametrize("fusion", [None, Declining()], ids=["handlers", "hook"])
+def test_lower(graph: TensorGraph, program: DerivativeProgram, seeds: list[str], fusion: FusionHook | None) -> None:
+    assert len(lower_graph(graph, handlers=HANDLERS, fusion=fusion).operations) == NODES
     lowered = lower_derivative_program(
-        program, forward_graph=graph, seed_value_ids=seeds, handlers=handlers, fusion=fusion
+        program, forward_graph=graph, seed_value_ids=seeds, handlers=HANDLERS, fusion=fusion
     )
     assert len(lowered.operations) == len(program.nodes)
 

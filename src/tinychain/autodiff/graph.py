@@ -6,6 +6,7 @@ Artifacts are plain data: frozen records around ordinary lists and dicts. No sta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
@@ -134,12 +135,16 @@ def slot_setters(record: type) -> tuple[Callable[[Any, Any], None], ...]:
 
 
 def plain(value: Any) -> Any:
-    """`value` as plain JSON data: records by their `to_dict`, tuples as lists, mappings as dicts."""
-    if hasattr(value, "to_dict"):
+    """`value` as plain JSON data: records by their `to_dict`, tuples as lists, mappings as dicts.
+
+    Anything else, such as a backend's target value, stays as it is and is not looked into.
+    """
+    kind = type(value)
+    if issubclass(kind, (Record, TensorOperator)):
         return value.to_dict()
-    if isinstance(value, Mapping):
+    if issubclass(kind, Mapping):
         return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if issubclass(kind, (list, tuple)):
         return [plain(item) for item in value]
     return value
 
@@ -284,22 +289,25 @@ class AutodiffResult(Record):
 
 
 def copied(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy whose lists and dicts are new too, so that whoever gets it cannot reach the artifact."""
+    """A copy whose containers are new too, at any depth, so that whoever gets it cannot reach the artifact.
+
+    Nesting beyond the interpreter's recursion limit raises malformed_derivative_ir.
+    """
     copy = dict(mapping)
     for key, value in copy.items():
-        if isinstance(value, (list, dict)):
-            copy[key] = _copied_container(value)
+        if isinstance(value, list) and not any(isinstance(item, _CONTAINERS) for item in value):
+            copy[key] = list(value)  # a shape, axes: what nearly all of them are
+        elif isinstance(value, _CONTAINERS):
+            try:
+                copy[key] = deepcopy(value)
+            except RecursionError:
+                raise AutodiffError(
+                    "malformed_derivative_ir", f"{quote(key)} holds data that is nested too deep"
+                ) from None
     return copy
 
 
-def _copied_container(value: Any) -> Any:
-    if isinstance(value, dict):
-        return copied(value)
-    copy = list(value)
-    for index, item in enumerate(copy):
-        if isinstance(item, (list, dict)):
-            copy[index] = _copied_container(item)
-    return copy
+_CONTAINERS: Final = (list, dict, tuple)
 
 
 def copy_node(node: TensorNodeRecord) -> TensorNodeRecord:

@@ -88,8 +88,7 @@ def _bind_symbols(
         symbols[symbol] = number
     for value_id, value in values.items():
         declared = spec_field(program.value_typespecs.get(value_id), "shape")
-        actual = _shape_of(value)
-        if is_sequence(declared) and actual is not None:
+        if is_sequence(declared) and (actual := _shape_of(value)) is not None:
             _bind_shape(f"value {quote(value_id)}", declared, actual, symbols)
     return symbols
 

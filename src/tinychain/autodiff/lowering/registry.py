@@ -76,7 +76,11 @@ class OperationHandlerRegistry:
 
     def _add(self, operator_type: Any, handler: Any) -> None:
         _check_operator_type(operator_type, f"operator_type of {quote(handler)}")
-        if not callable(getattr(handler, "lower", None)):
+        try:
+            has_lower = callable(getattr(handler, "lower", None))
+        except Exception as error:
+            raise raised(f"reading lower of the handler for {operator_type.__name__}", error) from error
+        if not has_lower:
             raise violation(f"the handler {quote(handler)} for {operator_type.__name__} has no callable lower(context)")
         if operator_type in self._handlers:
             raise violation(f"{operator_type.__name__} already has the handler {quote(self._handlers[operator_type])}")
