@@ -295,9 +295,11 @@ def copied(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """
     copy = dict(mapping)
     for key, value in copy.items():
-        if isinstance(value, list) and not any(isinstance(item, _CONTAINERS) for item in value):
-            copy[key] = list(value)  # a shape, axes: what nearly all of them are
-        elif isinstance(value, _CONTAINERS):
+        if type(value) in _ATOMS:
+            continue
+        if type(value) is list and _ATOMS.issuperset(map(type, value)):
+            copy[key] = list(value)  # a shape or axes, as nearly all of them are
+        elif isinstance(value, (list, dict, tuple)):
             try:
                 copy[key] = deepcopy(value)
             except RecursionError:
@@ -307,7 +309,7 @@ def copied(mapping: Mapping[str, Any]) -> dict[str, Any]:
     return copy
 
 
-_CONTAINERS: Final = (list, dict, tuple)
+_ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def copy_node(node: TensorNodeRecord) -> TensorNodeRecord:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
 from tinychain.autodiff.dependencies import (
+    DEPENDENCY_PROVENANCE_LOCAL_VALUE,
     DependencyAnalysis,
     Schedule,
     ValueDependency,
@@ -163,7 +164,8 @@ class _Walk:
         self._analysis = analysis
         self._lowers = lowers
         self._values = values
-        self._provenance = {dependency.value_id: dependency.provenance for dependency in analysis.dependencies}
+        # Of what is bound from outside; every other value is local.
+        self._provenance = {dependency.value_id: dependency.provenance for dependency in analysis.required_inputs}
         self._operations: list[LoweredOperation] = []
         self._claims: dict[str, str] = {}
 
@@ -177,7 +179,7 @@ class _Walk:
             node.op_params,
             operands,
             tuple([values[operand] for operand in operands]),
-            tuple([provenance[operand] for operand in operands]),
+            tuple([provenance.get(operand, DEPENDENCY_PROVENANCE_LOCAL_VALUE) for operand in operands]),
             node.output_value_id,
             node.output_typespec,
         )
