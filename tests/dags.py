@@ -117,6 +117,24 @@ class Recorder:
         return [context.node_id for context in self.contexts]
 
 
+class Counting:
+    """A handler that lowers an operation to its number of operands and keeps nothing, for graphs of any size."""
+
+    def __init__(self, operator_type: type[TensorOperator]) -> None:
+        self.operator_type = operator_type
+
+    def lower(self, context: OperationContext) -> int:
+        return len(context.inputs)
+
+
+def counting(*operator_types: type[TensorOperator]) -> OperationHandlerRegistry:
+    """A registry of counting handlers."""
+    registry = OperationHandlerRegistry()
+    for operator_type in operator_types:
+        registry.register(Counting(operator_type))
+    return registry
+
+
 def bind_text(dependency: Any) -> Any:
     """A binder whose target values are the value ids."""
     return dependency.value_id

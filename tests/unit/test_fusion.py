@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dags import AnyOperator, OtherOperator, Recorder, bind_text, chain, dag, dags, fan_in, fan_out, op
+from dags import AnyOperator, OtherOperator, Recorder, bind_text, chain, counting, dag, dags, fan_in, fan_out, op
 from fusing import Hook, claiming, lower
 from opaque import Opaque
 from tinychain.autodiff.errors import AutodiffError
@@ -280,16 +280,12 @@ def is_bound(context: FusionContext, value_id: str) -> bool:
 # --------------------------------------------------------------------------------------------------------------- size
 
 
-def count_inputs(context: Any) -> int:
-    return len(context.inputs)
-
-
 @pytest.mark.parametrize("make", [chain, fan_in, fan_out])
 def test_long_and_wide_graphs_with_a_hook(make: Any) -> None:
     graph = make(50_000)
     declining = Hook(lookahead=3)
     assert (
-        len(lower(graph, declining, Recorder(lower=count_inputs)).operations)
+        len(lower_graph(graph, handlers=counting(AnyOperator), fusion=declining).operations)
         == len(declining.offers)
         == len(graph.nodes)
     )

@@ -10,15 +10,14 @@ from collections.abc import Callable
 
 import pytest
 
+from dags import counting
 from tinychain.autodiff.dependencies import analyze_derivative_dependencies, analyze_graph_dependencies
 from tinychain.autodiff.expansion import expand_mean_derivative_program, expand_mean_graph
-from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorOperator
+from tinychain.autodiff.graph import DerivativeProgram, TensorGraph
 from tinychain.autodiff.lowering import (
     FusionContext,
     FusionHook,
     FusionResult,
-    OperationContext,
-    OperationHandlerRegistry,
     lower_derivative_program,
     lower_graph,
 )
@@ -30,16 +29,6 @@ from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder
 NODES = 1_000_000
 
 
-class Counting:
-    """Lowers an operation to its number of operands, and keeps nothing."""
-
-    def __init__(self, operator_type: type[TensorOperator]) -> None:
-        self.operator_type = operator_type
-
-    def lower(self, context: OperationContext) -> int:
-        return len(context.inputs)
-
-
 class Declining:
     """A hook that claims nothing."""
 
@@ -49,9 +38,7 @@ class Declining:
         return None
 
 
-HANDLERS = OperationHandlerRegistry()
-for operator_type in OPERATORS:
-    HANDLERS.register(Counting(operator_type))
+HANDLERS = counting(*OPERATORS)
 
 pytestmark = pytest.mark.slow
 

@@ -65,9 +65,19 @@ def test_a_dispatch_is_given_the_record_and_a_list() -> None:
     program = gradient(op("d0", "x", "x", axes=[0]), outputs=["d0"])
     run(program, dispatch, x=1)
     ((node, args),) = dispatch.calls
-    assert node is program.nodes[0]
+    assert node == program.nodes[0]
     assert type(args) is list
     assert args == [1, 1]
+
+
+def test_a_dispatch_cannot_reach_the_program() -> None:
+    def spoil(node: TensorNodeRecord, args: list[Any]) -> int:
+        node.op_params["axes"].append(7)
+        return 1
+
+    program = gradient(op("d0", "x", axes=[0]), outputs=["d0"])
+    ExecutionScheduler(spoil).execute(program, values={"x": 1})
+    assert program.nodes[0].op_params == {"axes": [0]}
 
 
 def test_a_gradient_may_be_a_given_value_and_come_twice() -> None:

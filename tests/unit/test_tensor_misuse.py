@@ -38,8 +38,9 @@ from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder, captured_oper
         np.array,
         np.float32,
         range,
-        lambda x: x[0],
         lambda x: 1 in x,
+        lambda x: x == 0,
+        lambda x: x != x,
         lambda x: x < 1,
         lambda x: x >= x,
         lambda x: not x,
@@ -55,6 +56,25 @@ def test_a_traced_tensor_has_no_value_yet(use: Callable[[Any], Any]) -> None:
         with pytest.raises(TypeError, match="has no value yet"):
             use(x)
         assert builder.build().nodes == []
+
+
+@pytest.mark.parametrize(
+    "use",
+    [lambda x: x**2, lambda x: 2**x, lambda x: x // 2, lambda x: 2 % x, abs, lambda x: x[0], lambda x: x[:, None]],
+)
+def test_what_has_no_operator_says_what_to_write_instead(use: Callable[[Any], Any]) -> None:
+    with TensorGraphBuilder() as builder:
+        x = builder.input("x", dtype="f64", shape=(2, 2))
+        with pytest.raises(TypeError, match=r"no operator here: write x \* x for a square"):
+            use(x)
+
+
+@pytest.mark.parametrize("function", [np.mean, np.sum, np.transpose, np.dot, np.where])
+def test_numpy_functions_say_that_they_do_not_trace(function: Callable[..., Any]) -> None:
+    with TensorGraphBuilder() as builder:
+        x = builder.input("x", dtype="f64", shape=(2, 2))
+        with pytest.raises(TypeError, match=f"numpy.{function.__name__} does not trace"):
+            function(x, x) if function is np.dot else function(x)
 
 
 @pytest.mark.parametrize(

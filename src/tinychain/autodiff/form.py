@@ -30,13 +30,14 @@ def check_graph(graph: object, argument: str) -> None:
 
 
 def check_program(program: object, argument: str) -> None:
-    """`check_graph` for a derivative program; TypeError also for value_typespecs that are no mapping."""
+    """`check_graph` for a derivative program; TypeError also for tables that are no mappings."""
     if not isinstance(program, DerivativeProgram):
         raise TypeError(f"{argument} must be a DerivativeProgram, got {quote(program)}")
     if not is_sequence(program.nodes):
         raise TypeError(f"nodes of {argument} must be a list, got {quote(program.nodes)}")
-    if not isinstance(program.value_typespecs, Mapping):
-        raise TypeError(f"value_typespecs of {argument} must be a mapping, got {quote(program.value_typespecs)}")
+    for name in ("gradients", "value_typespecs"):
+        if not isinstance(getattr(program, name), Mapping):
+            raise TypeError(f"{name} of {argument} must be a mapping, got {quote(getattr(program, name))}")
     check_nodes(program.nodes, argument)
 
 

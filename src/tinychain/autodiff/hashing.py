@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from tinychain.autodiff.errors import AutodiffError, describe, quote
@@ -55,17 +56,33 @@ def content_hash(graph: TensorGraph) -> str:
 def _params_text(op_params: Mapping[str, Any]) -> str:
     if len(op_params) == 1:
         ((key, value),) = op_params.items()
-        if type(value) is float or (type(value) is int and value.bit_length() < 64):
-            return f"{key!r}:{value!r}"  # a literal, the params of most nodes that have any
+        if type(value) is float and key == "right_literal" and isfinite(value):
+            return f'{{"right_literal": {value!r}}}'  # as JSON has it: the params of most nodes that have any
     return _canonical(op_params) if op_params else ""
 
 
 def _canonical(value: Any) -> str:
-    """JSON with sorted keys; what JSON has no form for is told apart by its type and repr."""
+    """JSON with sorted keys; what JSON has no form for has no canonical one either."""
     try:
-        return json.dumps(plain(value), sort_keys=True, default=lambda item: f"{type(item).__qualname__}:{item!r}")
+        return json.dumps(_str_keyed(value), sort_keys=True)
     except Exception as error:
         raise AutodiffError(
             "malformed_derivative_ir",
             f"params and typespecs must be plain data, got {quote(value)}: {describe(error)}",
         ) from error
+
+
+def _str_keyed(value: Any) -> Any:
+    """`value` as plain data whose keys are all str: JSON would spell another key like one."""
+    data = plain(value)
+    pending = [data]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            for key in item:
+                if not isinstance(key, str):
+                    raise TypeError(f"the key {quote(key)} is no str")
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+    return data

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tinychain.autodiff.errors import AutodiffError, describe, quote
 from tinychain.autodiff.form import check_program
-from tinychain.autodiff.graph import AutodiffResult, DerivativeProgram, TensorNodeRecord
-from tinychain.autodiff.types import as_int, bind_shape, is_sequence, parse_shape, resolve_shape, spec_field
+from tinychain.autodiff.graph import AutodiffResult, DerivativeProgram, TensorNodeRecord, copy_node
+from tinychain.autodiff.types import (
+    as_int,
+    bind_shape,
+    is_sequence,
+    parse_bindings,
+    parse_shape,
+    resolve_shape,
+    spec_field,
+)
 
 Dispatch: TypeAlias = Callable[[TensorNodeRecord, list[Any]], Any]
 
@@ -41,8 +48,6 @@ class ExecutionScheduler:
         check_program(program, "program")
         if not isinstance(values, Mapping):
             raise TypeError(f"values must be a mapping from value id to value, got {quote(values)}")
-        if shape_bindings is not None and not isinstance(shape_bindings, Mapping):
-            raise TypeError(f"shape_bindings must be a mapping from symbol to size, got {quote(shape_bindings)}")
         if not is_sequence(program.output_gradients):
             raise TypeError(f"output_gradients of program must be a list, got {quote(program.output_gradients)}")
         symbols = _bind_symbols(program, values, shape_bindings)
@@ -80,12 +85,7 @@ def _value(computed: Mapping[str, Any], value_id: str, role: str) -> Any:
 def _bind_symbols(
     program: DerivativeProgram, values: Mapping[str, Any], shape_bindings: Mapping[str, int] | None
 ) -> dict[str, int]:
-    symbols: dict[str, int] = {}
-    for symbol, size in ({} if shape_bindings is None else shape_bindings).items():
-        number = as_int(size)
-        if number is None or number < 0:
-            raise ValueError(f"shape_bindings binds {quote(symbol)} to {quote(size)}; expected a non-negative int")
-        symbols[symbol] = number
+    symbols = parse_bindings(shape_bindings)
     for value_id, value in values.items():
         declared = spec_field(program.value_typespecs.get(value_id), "shape")
         if is_sequence(declared) and (actual := _shape_of(value)) is not None:
@@ -105,7 +105,7 @@ def _shape_of(value: Any) -> list[int] | None:
 
 
 def _bind_shape(label: str, declared: Sequence[object], actual: list[int], symbols: dict[str, int]) -> None:
-    expected = f"{label} has shape {actual}; the program declares {list(declared)}"
+    expected = f"{label} has shape {quote(actual)}; the program declares {quote(list(declared))}"
     try:
         fits = bind_shape(parse_shape(declared, label=label), actual, symbols)
     except AutodiffError as error:
@@ -115,11 +115,14 @@ def _bind_shape(label: str, declared: Sequence[object], actual: list[int], symbo
 
 
 def _resolved(node: TensorNodeRecord, symbols: Mapping[str, int]) -> TensorNodeRecord:
-    """The node with ints for the symbols in its shape params."""
-    resolved = {}
+    """The node as dispatch gets it: a copy, with ints for the symbols in its shape params."""
+    node = copy_node(node)
     for key in _SHAPE_PARAMS:
         shape = node.op_params.get(key)
         if is_sequence(shape) and any(isinstance(dim, str) for dim in shape):
             label = f"{key} of node {quote(node.node_id)}"
-            resolved[key] = list(resolve_shape(parse_shape(shape, label=label), symbols, label=label))
-    return replace(node, op_params={**node.op_params, **resolved}) if resolved else node
+            sizes = resolve_shape(
+                parse_shape(shape, label=label), symbols, label=label, remedy="pass it in shape_bindings"
+            )
+            node.op_params[key] = list(sizes)
+    return node

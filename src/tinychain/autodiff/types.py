@@ -162,7 +162,9 @@ def unify_shapes(x: Shape, y: Shape, symbols: Symbols, *, category: str) -> Shap
         raise AutodiffError(category, f"shapes {quote(list(x))} and {quote(list(y))} are not the same: {why}") from None
 
 
-def resolve_shape(shape: Shape, symbols: Mapping[str, int], *, label: str) -> tuple[int, ...]:
+def resolve_shape(
+    shape: Shape, symbols: Mapping[str, int], *, label: str, remedy: str = "declare an int"
+) -> tuple[int, ...]:
     """The shape with every symbol replaced; an unbound one raises unresolved_symbolic_shape."""
     sizes = []
     for dim in shape:
@@ -170,7 +172,7 @@ def resolve_shape(shape: Shape, symbols: Mapping[str, int], *, label: str) -> tu
         if size is None:
             raise AutodiffError(
                 "unresolved_symbolic_shape",
-                f"{label} has the symbol {quote(dim)}, whose size is not known; declare an int",
+                f"{label} has the symbol {quote(dim)}, whose size is not known; {remedy}",
             )
         sizes.append(size)
     return tuple(sizes)
@@ -179,6 +181,21 @@ def resolve_shape(shape: Shape, symbols: Mapping[str, int], *, label: str) -> tu
 def element_count(shape: Shape) -> int:
     """The number of elements; a symbol raises unresolved_symbolic_shape."""
     return math.prod(resolve_shape(shape, {}, label=f"shape {quote(list(shape))}"))
+
+
+def parse_bindings(bindings: object) -> dict[str, int]:
+    """Caller-given sizes of symbols, None meaning none; TypeError or ValueError for what is no such thing."""
+    if bindings is None:
+        return {}
+    if not isinstance(bindings, Mapping):
+        raise TypeError(f"shape_bindings must be a mapping from symbol to size, got {quote(bindings)}")
+    sizes = {symbol: as_int(size) for symbol, size in bindings.items()}
+    known = {symbol: size for symbol, size in sizes.items() if size is not None and size >= 0}
+    for symbol in sizes.keys() - known.keys():
+        raise ValueError(
+            f"shape_bindings binds {quote(symbol)} to {quote(bindings[symbol])}; expected a non-negative int"
+        )
+    return known
 
 
 def bind_shape(declared: Shape, actual: Sequence[int], symbols: Symbols) -> bool:

@@ -34,6 +34,6 @@ def fill_descriptor(node: TensorNodeRecord | OperationContext) -> FillDescriptor
         raise AutodiffError(
             "malformed_derivative_ir",
             f"{label} declares {quote(spec)}; its params give dtype {quote(descriptor.dtype)} and shape"
-            f" {list(descriptor.shape)}",
+            f" {quote(list(descriptor.shape))}",
         )
     return descriptor

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tinychain.autodiff.emitter import Emitter
-from tinychain.autodiff.errors import quote
 from tinychain.autodiff.expansion.mean_rules import check_mean
 from tinychain.autodiff.expansion.rewriter import MeanExpansionRegion, Rewriter, check_prefix
+from tinychain.autodiff.form import check_graph, check_program
 from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph, TensorNodeRecord
 from tinychain.autodiff.operators import (
     BroadcastOperator,
@@ -63,8 +63,7 @@ def expand_mean_graph_detailed(
     with the prefix ("ex" by default). The argument is not changed; without a mean it is returned as it is.
     """
     prefix = check_prefix(reserved_id_prefix)
-    if not isinstance(graph, TensorGraph):
-        raise TypeError(f"graph must be a TensorGraph, got {quote(graph)}")
+    check_graph(graph, "graph")
     rewriter = Rewriter(
         graph.nodes, declared=[value_id for value_id, _ in graph.inputs], mentioned=graph.outputs, prefix=prefix
     )
@@ -105,8 +104,7 @@ def expand_mean_derivative_program_detailed(
     argument is not changed; without a match it is returned as it is.
     """
     prefix = check_prefix(reserved_id_prefix)
-    if not isinstance(program, DerivativeProgram):
-        raise TypeError(f"program must be a DerivativeProgram, got {quote(program)}")
+    check_program(program, "program")
     outputs = [gradient for gradient in program.output_gradients if gradient is not None]
     rewriter = Rewriter(
         program.nodes,

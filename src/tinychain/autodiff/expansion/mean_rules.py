@@ -66,7 +66,9 @@ def check_mean(node: TensorNodeRecord, specs: Mapping[str, Typespec | None], pre
     output_dtype = dtype(node.output_typespec, "output")
     expected = reduced_shape(shape, axes, keepdims=keepdims)
     if output_shape != expected:
-        refuse("reduction_shape_mismatch", f"output declares shape {list(output_shape)}; expected {list(expected)}")
+        refuse(
+            "reduction_shape_mismatch", f"output declares shape {quote(list(output_shape))}; expected {list(expected)}"
+        )
     if output_dtype != operand_dtype:
         refuse("reduction_shape_mismatch", f"output declares dtype {output_dtype}; expected {operand_dtype}")
     reserved = tuple([f"{namespace}{kind}" for namespace in (DEFAULT_PREFIX, prefix) for kind in "nv"])

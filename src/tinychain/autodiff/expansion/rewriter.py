@@ -48,24 +48,21 @@ def check_prefix(prefix: object) -> str:
 class Rewriter:
     """Copies the nodes of one artifact in order, replacing some by emitted regions.
 
-    Raises malformed_derivative_ir for an id that is no str, duplicate node ids, duplicate values among `declared` and
-    node outputs, and for a minted id that the artifact mentions anywhere, in its nodes, in `declared` or in
-    `mentioned`. TypeError for a node that is no TensorNodeRecord.
+    Raises malformed_derivative_ir for a mentioned id that is no str, duplicate node ids, duplicate values among
+    `declared` and node outputs, and for a minted id that the artifact mentions anywhere, in its nodes, in `declared` or
+    in `mentioned`.
     """
 
     def __init__(
         self, nodes: Sequence[TensorNodeRecord], *, declared: Collection[str], mentioned: Collection[str], prefix: str
     ) -> None:
-        for node in nodes:
-            if not isinstance(node, TensorNodeRecord):
-                raise TypeError(f"nodes must hold TensorNodeRecords, got {quote(node)}")
         self._prefix = prefix
         self._nodes = nodes
         node_ids = [node.node_id for node in nodes]
         produced = [node.output_value_id for node in nodes]
         read = [operand for node in nodes for operand in node.input_value_ids]
         self._mentioned = [*declared, *mentioned, *node_ids, *produced, *read]
-        for id_ in self._mentioned:
+        for id_ in mentioned:
             if not isinstance(id_, str):
                 raise AutodiffError("malformed_derivative_ir", f"an id must be a str, got {quote(id_)}")
         self._check_unique("node", node_ids)

@@ -54,7 +54,8 @@ class OperationContext(Record):
         _context_inputs(self, tuple(inputs))
         _context_input_provenance(self, tuple(input_provenance))
         _context_output_value_id(self, output_value_id)
-        _context_output_typespec(self, None if output_typespec is None else MappingProxyType(copied(output_typespec)))
+        spec = MappingProxyType(copied(output_typespec)) if isinstance(output_typespec, Mapping) else None
+        _context_output_typespec(self, spec)
 
 
 (
@@ -80,7 +81,7 @@ class OperationHandler(Protocol):
 
 
 @dataclass(frozen=True)
-class FusionContext:
+class FusionContext(Record):
     """An offer to a fusion hook: the next unclaimed operations, the offered one first, and their bound operands."""
 
     candidates: tuple[TensorNodeRecord, ...]

@@ -119,6 +119,8 @@ def _find_handlers(
                     f"node {quote(node.node_id)} ({operator_type.__name__}): {error.message}; the backend owns {owned},"
                     " so register a handler or expand the operation first",
                 ) from error
+            except Exception as error:
+                raise raised(f"reading lower of the handler for {operator_type.__name__}", error) from error
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tinychain.autodiff.emitter import Emitter
+from tinychain.autodiff.errors import AutodiffError
 from tinychain.autodiff.graph import Sample, TensorNodeRecord, TensorOperator
 from tinychain.autodiff.types import Symbols, TensorType, broadcast_shapes, check_floating, check_literal, common_dtype
 
@@ -32,6 +33,8 @@ class _Elementwise(TensorOperator):
             check_literal(right_literal)
             check_floating(x.dtype)
             return x
+        if right_literal is not None:
+            raise AutodiffError("malformed_derivative_ir", "two operands and a right_literal; expected one of them")
         dtype = common_dtype(x.dtype, y.dtype)
         return x if x is y else TensorType(dtype, broadcast_shapes(x.shape, y.shape, symbols))
 

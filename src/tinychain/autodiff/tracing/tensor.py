@@ -167,9 +167,9 @@ class Tensor:
             target = list(infer_dim(type_.shape, target, builder.symbols, label="the shape of reshape"))
         return _apply(ReshapeOperator, (self,), {"shape": target})
 
-    def broadcast_to(self, shape: Any) -> Tensor:
-        """The tensor repeated to `shape` by NumPy broadcasting."""
-        target = list(parse_shape(shape, label="the shape of broadcast_to"))
+    def broadcast_to(self, shape: Any, *more: Any) -> Tensor:
+        """The tensor repeated by NumPy broadcasting to a shape, given as a sequence or as ints."""
+        target = list(parse_shape([shape, *more] if more else shape, label="the shape of broadcast_to"))
         return _apply(BroadcastOperator, (self,), {"shape": target})
 
     def transpose(self, permutation: Any = None, *more: Any) -> Tensor:
@@ -235,13 +235,28 @@ class Tensor:
 
     def _no_value(self, *_: object, **__: object) -> NoReturn:
         raise TypeError(
-            "a traced tensor has no value yet: it cannot be tested, converted, indexed, compared or iterated; run the"
-            " lowered program for values"
+            "a traced tensor has no value yet: it cannot be tested, converted, compared or iterated; run the lowered"
+            " program for values"
         )
 
     __bool__ = __int__ = __float__ = __complex__ = __index__ = _no_value
-    __len__ = __iter__ = __getitem__ = __contains__ = __array__ = _no_value
-    __lt__ = __le__ = __gt__ = __ge__ = _no_value
+    __len__ = __iter__ = __contains__ = __array__ = _no_value
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _no_value
+    __hash__ = object.__hash__  # by identity, as a builder knows its tensors
+
+    def _not_traced(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError(
+            "powers, //, %, abs and indexing have no operator here: write x * x for a square, reshape or matmul for a"
+            " selection, or give an operator of your own to builder.apply"
+        )
+
+    __pow__ = __rpow__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _not_traced
+    __abs__ = __getitem__ = _not_traced
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
+        """NumPy asks this before it takes a tensor apart."""
+        name = getattr(function, "__name__", "this function")
+        raise TypeError(f"numpy.{name} does not trace: use the tensor's own operations, such as x.mean() or x @ y")
 
 
 def _literal(sign: str, value: object) -> int | float:

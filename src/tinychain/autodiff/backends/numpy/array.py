@@ -6,6 +6,7 @@ Handlers describe what to compute; nothing is computed until the compiled functi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -15,15 +16,26 @@ from numpy.typing import NDArray
 from tinychain.autodiff.dependencies import ValueDependency
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.lowering import LoweredProgram, OperationContext
-from tinychain.autodiff.types import TensorType, bind_shape, is_sequence, parse_type, resolve_shape
+from tinychain.autodiff.types import (
+    TensorType,
+    bind,
+    bind_shape,
+    is_sequence,
+    parse_bindings,
+    parse_type,
+    resolve_shape,
+)
 
 DTYPES: Final[Mapping[str, np.dtype[Any]]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
 
 
 class Array:
-    """An input, or `function(*operands, **op_params)`. `type` is None where the program does not say."""
+    """An input, or `function(*operands, **op_params)`. `type` is None where the program does not say.
 
-    __slots__ = ("function", "op_params", "operands", "type")
+    `symbols` holds what the operation itself says about symbols: a dim `N` that meets a 3 is 3.
+    """
+
+    __slots__ = ("function", "op_params", "operands", "symbols", "type")
 
     def __init__(
         self,
@@ -36,6 +48,7 @@ class Array:
         self.function = function
         self.operands = tuple(operands)
         self.op_params = dict(op_params or {})
+        self.symbols: dict[str, int] = {}
 
 
 def bind_input(dependency: ValueDependency) -> Array:
@@ -49,7 +62,12 @@ def compute(context: OperationContext, function: Callable[..., Any], **op_params
     """What a handler returns: `function` of the operation's operands."""
     spec = context.output_typespec
     type_ = None if spec is None else parse_type(spec, label=f"node {quote(context.node_id)}")
-    return Array(type_, function, context.inputs, op_params)
+    array = Array(type_, function, context.inputs, op_params)
+    types = [operand.type for operand in context.inputs if isinstance(operand, Array)]
+    if len(types) == len(context.inputs) and None not in types:
+        with suppress(AutodiffError):  # an operator without a type rule, or one that needs what others have bound
+            context.operator.result_type(array.symbols, *types, **context.op_params)
+    return array
 
 
 class _Instruction(NamedTuple):
@@ -65,7 +83,8 @@ class NumpyFunction:
 
     Calling it checks that every required input is there with the declared dtype and shape (missing_dependency,
     dtype_mismatch, shape_mismatch, symbolic_shape_mismatch), runs the operations in order and forgets each intermediate
-    after its last use. Results are arrays of their own. What NumPy raises passes through.
+    after its last use. A symbol that no required input has is bound by `shape_bindings`, or refused
+    (unresolved_symbolic_shape). Results are arrays of their own. What NumPy raises passes through.
     """
 
     def __init__(self, program: LoweredProgram) -> None:
@@ -85,15 +104,23 @@ class NumpyFunction:
             if id(array) not in slots:  # else the handler passed an operand on
                 slots[id(array)] = len(slots)
                 results.append(array)
+        self._symbols: dict[str, int] = {}
+        for array in results:
+            for symbol, size in array.symbols.items():
+                bind(self._symbols, symbol, size)
         self._output_slots = [slots[id(_array(program, value_id))] for value_id in self._outputs]
         self._code = _assemble(results, slots, kept=set(self._output_slots))
         self._slot_count = len(slots)
 
-    def __call__(self, arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    def __call__(
+        self, arrays: Mapping[str, Any], *, shape_bindings: Mapping[str, int] | None = None
+    ) -> dict[str, NDArray[Any]]:
         if not isinstance(arrays, Mapping):
             raise TypeError(f"expected a mapping from value id to array, got {quote(arrays)}")
         slots: list[Any] = [None] * self._slot_count
-        symbols: dict[str, int] = {}
+        symbols = dict(self._symbols)
+        for symbol, size in parse_bindings(shape_bindings).items():
+            bind(symbols, symbol, size)
         given = [_checked(dependency, arrays, symbols) for dependency in self._inputs]
         slots[: len(given)] = given
         for function, symbolic, operands, result, dead in self._code:
@@ -153,7 +180,10 @@ def _has_symbol(value: Any) -> bool:
 
 
 def _resolve(op_params: Mapping[str, Any], symbols: Mapping[str, int]) -> dict[str, Any]:
-    return {key: resolve_shape(tuple(shape), symbols, label=f"param {key!r}") for key, shape in op_params.items()}
+    return {
+        key: resolve_shape(tuple(shape), symbols, label=f"param {key!r}", remedy="pass it in shape_bindings")
+        for key, shape in op_params.items()
+    }
 
 
 def _checked(dependency: ValueDependency, arrays: Mapping[str, Any], symbols: dict[str, int]) -> NDArray[Any]:
@@ -161,7 +191,8 @@ def _checked(dependency: ValueDependency, arrays: Mapping[str, Any], symbols: di
     array = arrays.get(value_id)
     if array is None:
         raise AutodiffError(
-            "missing_dependency", f"no array for the {dependency.provenance} {quote(value_id)} was given"
+            "missing_dependency",
+            f"no array for the {dependency.provenance} {quote(value_id)} was given, only for {quote(list(arrays))}",
         )
     array = np.asarray(array)
     if dependency.dtype is not None and array.dtype != DTYPES.get(dependency.dtype):
