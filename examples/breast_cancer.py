@@ -223,7 +223,7 @@ def refusals(step: Step) -> list[str]:
         try:
             lower()
         except AutodiffError as error:
-            said.append(f"[bold]{name}[/bold]  {error}")
+            said.append(f"[bold]{name} program:[/bold] {error}")
     return said
 
 
@@ -267,18 +267,20 @@ def run(console: Console, dtype: str, steps: int, learning_rate: float) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--learning-rate", type=float, default=0.05)
+    parser.add_argument("--steps", type=int, default=300, help="full-batch steps (default %(default)s)")
+    parser.add_argument("--learning-rate", type=float, default=0.05, help="of gradient descent (default %(default)s)")
     arguments = parser.parse_args()
     console = Console()
     console.print(
-        "Training on a backend that owns add, mul, matmul, fill and a same-count reshape.\n"
-        "It has no subtraction: the loss and the update are written with add and multiply.\n"
-        "It has no transpose: that of the data matrix is bound as one more input."
+        "Training on a backend that owns add, mul, matmul, fill and a same-count reshape.",
+        "It cannot subtract: the loss and the update are written with add and multiply.",
+        "It cannot transpose: that of the data matrix is bound as one more input.",
+        sep="\n",
     )
     agreed = [run(console, dtype, arguments.steps, arguments.learning_rate) for dtype in ("f64", "f32")]
     if not all(agreed):
-        raise SystemExit("the limited backend and the reference disagree")
+        raise SystemExit("The limited backend and the reference disagree.")
+    console.print("Both backends have trained the same model, in f64 and in f32.")
 
 
 if __name__ == "__main__":
