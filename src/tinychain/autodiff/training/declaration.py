@@ -14,7 +14,7 @@ from tinychain.autodiff.training.update import (
     check_optimizer_inputs,
     check_update_rule,
     declared_type,
-    rule_name,
+    qualified_name,
 )
 from tinychain.autodiff.types import TensorType, is_sequence
 
@@ -23,13 +23,13 @@ Loss: TypeAlias = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Declaration:
-    """A checked declaration; mappings keep the caller's order."""
+    """A checked declaration, which nothing that the caller's code does later can change; dicts are in their order."""
 
     loss: Loss
     inputs: dict[str, TensorType]
     parameters: tuple[str, ...]
     optimizer: UpdateRule
-    optimizer_inputs: Mapping[str, Mapping[str, Any]]
+    optimizer_inputs: dict[str, TensorType]
     seed_label: str
 
 
@@ -50,19 +50,17 @@ def declare(
         raise _bad(f"inputs must be a non-empty mapping of names to typespecs, got {quote(inputs)}")
     for name in inputs:
         _check_name(name, "an input name")
-    _check_parameters(parameters, tuple(inputs))
+    _check_parameters(parameters, inputs)
     if not isinstance(seed_label, str) or not seed_label:
         raise _bad(f"seed_label must be a non-empty str, got {quote(seed_label)}")
     types = {name: declared_type(name, spec) for name, spec in inputs.items()}
-    declared = check_optimizer_inputs(optimizer_inputs)
-    for name, spec in declared.items():
-        declared_type(name, spec)
+    declared = {name: declared_type(name, spec) for name, spec in check_optimizer_inputs(optimizer_inputs).items()}
     check_update_rule(optimizer, tuple(declared))
     _check_loss(loss, types)
     return Declaration(loss, types, tuple(parameters), optimizer, declared, seed_label)
 
 
-def _check_parameters(parameters: object, inputs: Sequence[str]) -> None:
+def _check_parameters(parameters: object, inputs: Mapping[str, Any]) -> None:
     if not is_sequence(parameters) or not parameters:
         raise _bad(f"parameters must be a non-empty sequence of input names, got {quote(parameters)}")
     seen: set[str] = set()
@@ -88,7 +86,7 @@ def _check_loss(loss: object, inputs: Mapping[str, TensorType]) -> None:
     except (TypeError, ValueError) as error:
         raise AutodiffError(
             "invalid_loss_signature",
-            f"{rule_name(loss)} does not take exactly the inputs {list(inputs)} as keywords: {error}",
+            f"{qualified_name(loss)} does not take exactly the inputs {list(inputs)} as keywords: {error}",
         ) from error
 
 

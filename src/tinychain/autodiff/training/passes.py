@@ -6,12 +6,13 @@ the other artifacts of the step refer to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord, copy_node
+from tinychain.autodiff.errors import AutodiffError, describe, quote
+from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord, copied, copy_node
+from tinychain.autodiff.training.update import qualified_name
 from tinychain.autodiff.types import is_sequence
 
 ExpansionPass: TypeAlias = Callable[[Any], Any]
@@ -34,13 +35,11 @@ class PassSequence:
                 "expansion_contract_violation",
                 f"{kind}_expansions must be a sequence of passes, got {quote(passes)}",
             )
-        for position, item in enumerate(passes):
+        sequence = cls(kind, tuple(passes), tuple(map(qualified_name, passes)))
+        for position, item in enumerate(sequence.passes):
             if not callable(item):
-                raise AutodiffError(
-                    "expansion_contract_violation",
-                    f"position {position} of the {kind} expansion sequence holds {quote(item)}; expected a callable",
-                )
-        return cls(kind, tuple(passes), tuple(map(_label, passes)))
+                raise _violation(sequence.where(position), f"is no callable: {quote(item)}")
+        return sequence
 
     def where(self, position: int) -> str:
         return f"expansion pass {self.labels[position]!r} at position {position} of the {self.kind} expansion sequence"
@@ -68,13 +67,14 @@ def run_passes(artifact: Artifact, sequence: PassSequence, obligations: Obligati
     for position, expansion in enumerate(sequence.passes):
         where = sequence.where(position)
         try:
-            result = expansion(_copy(artifact))
+            result: Any = expansion(_copy(artifact))
         except AutodiffError:
             raise
         except Exception as error:
-            raise _violation(where, f"raised {type(error).__name__}: {error}") from error
-        if type(result) is not type(artifact):
-            raise _violation(where, f"returned {quote(result)}; expected a {type(artifact).__name__}")
+            raise _violation(where, f"raised {describe(error)}") from error
+        kind: Any = TensorGraph if isinstance(artifact, TensorGraph) else DerivativeProgram
+        if not isinstance(result, kind):
+            raise _violation(where, f"returned a {type(result).__name__}: {quote(result)}; expected a {kind.__name__}")
         _check_form(where, result)
         _check_kept(where, artifact, result)
         _check_obligations(where, obligations, artifact, result)
@@ -82,24 +82,29 @@ def run_passes(artifact: Artifact, sequence: PassSequence, obligations: Obligati
     return artifact
 
 
-def _label(expansion: ExpansionPass) -> str:
-    name = getattr(expansion, "__qualname__", None)
-    return name if isinstance(name, str) and name else type(expansion).__qualname__
+def _copy(artifact: TensorGraph | DerivativeProgram) -> TensorGraph | DerivativeProgram:
+    """An artifact that a pass may spoil without reaching this one."""
+    nodes = [copy_node(node) for node in artifact.nodes]
+    if isinstance(artifact, TensorGraph):
+        return replace(
+            artifact, nodes=nodes, inputs=[(value_id, _copy_spec(spec)) for value_id, spec in artifact.inputs]
+        )
+    return replace(
+        artifact,
+        nodes=nodes,
+        gradients=dict(artifact.gradients),
+        output_gradients=list(artifact.output_gradients),
+        value_typespecs={value_id: _copy_spec(spec) for value_id, spec in artifact.value_typespecs.items()},
+    )
 
 
-def _copy(artifact: Artifact) -> Artifact:
-    """The artifact with containers and records of its own."""
-    fresh: dict[str, Any] = {"nodes": [copy_node(node) for node in artifact.nodes]}
-    if isinstance(artifact, DerivativeProgram):
-        fresh["gradients"] = dict(artifact.gradients)
-        fresh["output_gradients"] = list(artifact.output_gradients)
-        fresh["value_typespecs"] = dict(artifact.value_typespecs)
-    return replace(artifact, **fresh)  # a graph copies its own containers
+def _copy_spec(spec: Any) -> Any:
+    return copied(spec) if isinstance(spec, Mapping) else spec
 
 
 def _check_form(where: str, result: TensorGraph | DerivativeProgram) -> None:
     if not is_sequence(result.nodes):
-        raise _violation(where, f"returned nodes that are {quote(result.nodes)}; expected a sequence of node records")
+        raise _violation(where, f"returned the nodes {quote(result.nodes)}; expected a sequence of node records")
     for node in result.nodes:
         if not isinstance(node, TensorNodeRecord):
             raise _violation(where, f"returned the node {quote(node)}; expected a TensorNodeRecord")
@@ -109,21 +114,27 @@ def _check_form(where: str, result: TensorGraph | DerivativeProgram) -> None:
     declared: list[str] = []
     if isinstance(result, TensorGraph):
         for entry in result.inputs:
-            if not isinstance(entry, (tuple, list)) or len(entry) != 2 or not isinstance(entry[0], str):
+            if not is_sequence(entry) or len(entry) != 2 or not isinstance(entry[0], str):
                 raise _violation(
                     where, f"returned the input {quote(entry)}; expected a pair of a str id and a typespec"
                 )
             declared.append(entry[0])
+        _check_ids(where, "outputs", result.outputs)
     else:
-        if not is_sequence(result.output_gradients) or not all(isinstance(v, str) for v in result.output_gradients):
-            raise _violation(
-                where, f"returned the output_gradients {quote(result.output_gradients)}; expected a list of str ids"
-            )
+        _check_ids(where, "output_gradients", result.output_gradients)
         for name in ("gradients", "value_typespecs"):
-            if not isinstance(getattr(result, name), dict):
-                raise _violation(where, f"returned {name} that are {quote(getattr(result, name))}; expected a dict")
+            if not isinstance(getattr(result, name), Mapping):
+                raise _violation(where, f"returned the {name} {quote(getattr(result, name))}; expected a mapping")
     _check_unique(where, "node", [node.node_id for node in result.nodes])
     _check_unique(where, "value", [*declared, *[node.output_value_id for node in result.nodes]])
+
+
+def _check_ids(where: str, name: str, ids: object) -> None:
+    if not is_sequence(ids):
+        raise _violation(where, f"returned the {name} {quote(ids)}; expected a list of str ids")
+    for value_id in ids:
+        if not isinstance(value_id, str):
+            raise _violation(where, f"returned {name} with the id {quote(value_id)}; expected a str")
 
 
 def _check_kept(where: str, given: TensorGraph | DerivativeProgram, result: TensorGraph | DerivativeProgram) -> None:
@@ -155,10 +166,9 @@ def _check_obligations(
     if not isinstance(given, DerivativeProgram):
         return
     if list(result.output_gradients) != list(given.output_gradients):
-        raise _violation(
-            where,
-            f"changed output_gradients from {quote(given.output_gradients)} to {quote(result.output_gradients)}",
-        )
+        _refuse_change(where, "output_gradients", given, result)
+    if dict(result.gradients) != dict(given.gradients):
+        _refuse_change(where, "gradients", given, result)
     produced_before = _produced(given)
     _check_all(
         where,
@@ -171,6 +181,14 @@ def _check_obligations(
         raise _violation(where, f"produces the seed {quote(seed)}")
     if _mentions(given, seed) and not _mentions(result, seed):
         raise _violation(where, f"no longer reads the seed {quote(seed)}")
+
+
+def _refuse_change(where: str, name: str, given: DerivativeProgram, result: DerivativeProgram) -> NoReturn:
+    raise _violation(
+        where,
+        f"changed {name} from {quote(getattr(given, name))} to {quote(getattr(result, name))}; let the node that"
+        " replaces a gradient's producer carry its id",
+    )
 
 
 def _check_all(where: str, failure: str, wanted: Iterable[str], present: Collection[str]) -> None:

@@ -28,7 +28,13 @@ from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder
 from tinychain.autodiff.training.declaration import Declaration, Loss, declare
 from tinychain.autodiff.training.optimizers import Optimizer
 from tinychain.autodiff.training.passes import ExpansionPass, Obligations, PassSequence, run_passes
-from tinychain.autodiff.training.update import TracedUpdate, UpdateRule, rule_name, trace_parameter_update
+from tinychain.autodiff.training.update import (
+    TracedUpdate,
+    UpdateRule,
+    qualified_name,
+    rule_name,
+    trace_parameter_update,
+)
 from tinychain.autodiff.types import TensorType, typespec
 
 
@@ -153,7 +159,7 @@ def compile_training_step(
         lowered_program,
         forward_graph=lowered_graph,
         seed_value_ids=[seed],
-        outputs=[lowered_program.gradients[ids[name]] for name in declaration.parameters],
+        outputs=[program.gradients[ids[name]] for name in declaration.parameters],
         handlers=handlers,
         fusion=fusion,
         bind_input=bind_input,
@@ -190,21 +196,18 @@ def _trace_loss(declaration: Declaration) -> tuple[TensorGraph, dict[str, str], 
             for name, type_ in declaration.inputs.items()
         }
         result = declaration.loss(**tensors)
+    loss = qualified_name(declaration.loss)
     if not isinstance(result, Tensor):
-        got = f"a {type(result).__name__}: {quote(result)}"
         raise AutodiffError(
-            "invalid_loss_output", f"{rule_name(declaration.loss)} must return a traced Tensor, got {got}"
+            "invalid_loss_output",
+            f"{loss} must return a Tensor traced from its arguments, got a {type(result).__name__}: {quote(result)}",
         )
     try:
-        type_ = builder.type_of(result)
+        loss_id = builder.value_id(result)
     except ValueError as error:
-        raise AutodiffError(
-            "invalid_loss_output", f"{rule_name(declaration.loss)} returned a Tensor of another trace: {error}"
-        ) from error
-    if type_ is None:
-        raise AutodiffError("invalid_loss_output", f"{rule_name(declaration.loss)} returned an untyped Tensor")
+        raise AutodiffError("invalid_loss_output", f"{loss} returned a Tensor of another trace: {error}") from error
     ids = {name: builder.value_id(tensor) for name, tensor in tensors.items()}
-    return builder.build(outputs=[result]), ids, builder.value_id(result)
+    return builder.build(outputs=[result]), ids, loss_id
 
 
 def _differentiate(graph: TensorGraph, loss_id: str, wrt: list[str]) -> tuple[DerivativeProgram, str]:
@@ -257,9 +260,11 @@ class _Update:
 def _compile_update(
     declaration: Declaration, type_: TensorType, passes: PassSequence, lower: Callable[..., LoweredProgram]
 ) -> _Update:
-    spec = typespec(type_)
     traced = trace_parameter_update(
-        declaration.optimizer, parameter=spec, gradient=spec, optimizer_inputs=declaration.optimizer_inputs
+        declaration.optimizer,
+        parameter=typespec(type_),
+        gradient=typespec(type_),
+        optimizer_inputs={name: typespec(input_) for name, input_ in declaration.optimizer_inputs.items()},
     )
     outputs = list(dict.fromkeys([traced.updated_parameter_id, *traced.updated_state_ids.values()]))
     declared = [value_id for value_id, _ in traced.graph.inputs]
@@ -271,7 +276,9 @@ def _provenance(
     declaration: Declaration, program: DerivativeProgram, seed: str, passes: Mapping[str, PassSequence]
 ) -> TrainingStepProvenance:
     optimizer = declaration.optimizer
-    named = optimizer.required_optimizer_inputs if isinstance(optimizer, Optimizer) else declaration.optimizer_inputs
+    required = optimizer.required_optimizer_inputs if isinstance(optimizer, Optimizer) else None
+    # A set has no order that another process would repeat.
+    ordered = declaration.optimizer_inputs if required is None or isinstance(required, (set, frozenset)) else required
     return TrainingStepProvenance(
         source_graph_id=program.metadata.source_graph_id,
         transform_version=program.metadata.transform_version,
@@ -282,7 +289,7 @@ def _provenance(
         seed_value_ids=(seed,),
         seed_label=declaration.seed_label,
         optimizer_label=rule_name(optimizer),
-        optimizer_input_names=tuple(named),
+        optimizer_input_names=tuple(ordered),
         forward_expansions=passes["forward"].labels,
         derivative_expansions=passes["derivative"].labels,
         update_expansions=passes["update"].labels,

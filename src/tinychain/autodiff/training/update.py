@@ -113,10 +113,13 @@ def check_update_rule(update: object, declared: tuple[str, ...]) -> tuple[str, .
 
 def rule_name(update: object) -> str:
     """The class name of an optimizer; the qualified name of a function."""
-    if isinstance(update, Optimizer):
-        return type(update).__name__
-    name = getattr(update, "__qualname__", None)
-    return name if isinstance(name, str) and name else type(update).__qualname__
+    return type(update).__name__ if isinstance(update, Optimizer) else qualified_name(update)
+
+
+def qualified_name(function: object) -> str:
+    """The qualified name of a function or a class; that of its type for another callable, such as a partial."""
+    name = getattr(function, "__qualname__", None)
+    return name if isinstance(name, str) and name else type(function).__qualname__
 
 
 def _split_result(result: object, states: tuple[str, ...], rule: str) -> tuple[Tensor, dict[str, Tensor]]:
