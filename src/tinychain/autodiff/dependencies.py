@@ -305,7 +305,8 @@ def _check_one_origin(*groups: tuple[str, Collection[str]]) -> None:
             if value_id in origins:
                 raise AutodiffError(
                     "ambiguous_producer",
-                    f"value {quote(value_id)} is a {provenance} and already a {origins[value_id]}; give one another id",
+                    f"value {quote(value_id)} is a {provenance} and already a {origins[value_id]}; give one another id,"
+                    " for two expansion passes by another reserved_id_prefix",
                 )
             origins[value_id] = provenance
 
