@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tinychain.autodiff.emitter import Emitter
+from tinychain.autodiff.emitter import Emitter, mint
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.graph import Record, TensorNodeRecord
 from tinychain.autodiff.types import Typespec
@@ -122,12 +122,10 @@ class Rewriter:
 
 def _mint_fresh(prefix: str, taken: set[str]) -> Callable[[], str]:
     """Ids prefix0, prefix1, ...; a taken one is refused, so that equal artifacts give equal ids."""
-    count = -1
+    next_id = mint(prefix, ())
 
-    def next_id() -> str:
-        nonlocal count
-        count += 1
-        new = f"{prefix}{count}"
+    def fresh_id() -> str:
+        new = next_id()
         if new in taken:
             raise AutodiffError(
                 "malformed_derivative_ir",
@@ -135,4 +133,4 @@ def _mint_fresh(prefix: str, taken: set[str]) -> Callable[[], str]:
             )
         return new
 
-    return next_id
+    return fresh_id
