@@ -5,7 +5,7 @@ Artifacts are plain data: frozen records around ordinary lists and dicts. No sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
@@ -314,19 +314,34 @@ _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 
 def copy_node(node: TensorNodeRecord) -> TensorNodeRecord:
     """A record that whoever gets it may spoil without reaching this one."""
-    spec = node.output_typespec
-    return replace(
-        node, op_params=copied(node.op_params), output_typespec=copied(spec) if isinstance(spec, Mapping) else spec
-    )
+    return replace(node, op_params=copied(node.op_params), output_typespec=copy_spec(node.output_typespec))
+
+
+def copy_spec(spec: Any) -> Any:
+    """The same for a typespec; what is no mapping stays as it is."""
+    return copied(spec) if isinstance(spec, Mapping) else spec
 
 
 # ------------------------------------------------------------------------------------------------------------ walks
 
 
-def value_ids(node: TensorNodeRecord) -> Iterator[str]:
-    """Every value id that the node mentions, its result first."""
-    yield node.output_value_id
-    yield from node.input_value_ids
+def declared_specs(graph: TensorGraph) -> dict[str, Typespec | None]:
+    """The typespec, if any, that the graph declares for each input and each node's result."""
+    specs: dict[str, Typespec | None] = dict(graph.inputs)
+    specs.update([(node.output_value_id, node.output_typespec) for node in graph.nodes])
+    return specs
+
+
+def first_duplicate(ids: Sequence[str]) -> str | None:
+    """The first id that has stood before, or None."""
+    if len(set(ids)) == len(ids):  # nearly always, and far faster to see
+        return None
+    seen: set[str] = set()
+    for id_ in ids:
+        if id_ in seen:
+            return id_
+        seen.add(id_)
+    return None
 
 
 def producer_index(nodes: Iterable[TensorNodeRecord], *, category: str) -> dict[str, TensorNodeRecord]:

@@ -6,7 +6,6 @@ ids, how contributions add up, and how an implicit broadcast is undone.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -21,6 +20,8 @@ from tinychain.autodiff.graph import (
     DerivativeProgram,
     TensorGraph,
     TensorNodeRecord,
+    declared_specs,
+    first_duplicate,
     post_order,
     producer_index,
 )
@@ -68,14 +69,14 @@ def generate(
         raise TypeError(f"graph_id must be a str or None, got {quote(graph_id)}")
 
     producers = producer_index(graph.nodes, category="malformed_derivative_ir")
-    node_ids = _distinct_node_ids(graph.nodes)
-    specs = _input_specs(graph, producers)
-    specs.update([(node.output_value_id, node.output_typespec) for node in graph.nodes])
+    _check_node_ids(graph.nodes)
+    _check_inputs(graph, producers)
+    specs = declared_specs(graph)
     taken = {*specs, *_ids(graph.outputs, "outputs of graph", allow_str=False)}
     for node in graph.nodes:
         taken.update(node.input_value_ids)
     unknown = [output for output in outputs if output not in taken]
-    taken.update(node_ids, seeds, targets, outputs)
+    taken.update([node.node_id for node in graph.nodes], seeds, targets, outputs)
     emit = Emitter(specs=specs, mint_value=mint("d", taken), mint_node=mint("dn", taken))
     _bind_symbols(emit, specs, graph.nodes)
     given = _seed_specs(seed_typespec, len(seeds))
@@ -132,10 +133,11 @@ def joint_graph(program: DerivativeProgram, *, forward_graph: TensorGraph) -> Te
         raise AutodiffError("missing_derivative_ir", "output_gradients has a None entry, which is no value of a graph")
     outputs = _ids(program.output_gradients, "output_gradients of program", allow_str=False)
     nodes = [*forward_graph.nodes, *program.nodes]
-    _distinct_node_ids(nodes)
+    _check_node_ids(nodes)
     producers = producer_index(nodes, category="malformed_derivative_ir")
     reachable = post_order([producers[v] for v in outputs if v in producers], producers)
-    declared = _input_specs(forward_graph, producers)
+    _check_inputs(forward_graph, producers)
+    declared = dict(forward_graph.inputs)
     read = [*[v for node in reachable for v in node.input_value_ids], *outputs]
     seeds = dict.fromkeys([v for v in read if v not in producers and v not in declared])
     inputs = [*forward_graph.inputs, *[(v, program.value_typespecs.get(v)) for v in seeds]]
@@ -232,7 +234,7 @@ class _Reverse:
     def _undo_broadcast(self, gradient: str, operand: str) -> str:
         """Sums a gradient over the axes along which its operand was repeated."""
         source, target = self._emit.type(operand), self._emit.type(gradient)
-        if source is target or source is None or target is None or source == target:
+        if source is None or target is None or source == target:
             return gradient
         if source.dtype != target.dtype:
             raise AutodiffError(
@@ -243,18 +245,19 @@ class _Reverse:
         return self._emit(BroadcastReduceOperator, gradient, target_shape=list(source.shape))
 
 
-def _input_specs(graph: TensorGraph, producers: Mapping[str, TensorNodeRecord]) -> dict[str, Typespec | None]:
-    """The typespecs of the declared inputs; one that is declared twice, or produced too, is malformed."""
-    specs: dict[str, Typespec | None] = dict(graph.inputs)
-    if len(specs) != len(graph.inputs):
-        duplicate = _most_common([value_id for value_id, _ in graph.inputs])
+def _check_inputs(graph: TensorGraph, producers: Mapping[str, TensorNodeRecord]) -> None:
+    """An input that is declared twice, or produced too, is malformed."""
+    declared = [value_id for value_id, _ in graph.inputs]
+    duplicate = first_duplicate(declared)
+    if duplicate is not None:
         raise AutodiffError("malformed_derivative_ir", f"input {quote(duplicate)} is declared twice")
-    for value_id in specs.keys() & producers.keys():
-        raise AutodiffError(
-            "malformed_derivative_ir",
-            f"value {quote(value_id)} is a declared input, and node {quote(producers[value_id].node_id)} produces it",
-        )
-    return specs
+    for value_id in declared:
+        if value_id in producers:
+            raise AutodiffError(
+                "malformed_derivative_ir",
+                f"value {quote(value_id)} is a declared input, and node {quote(producers[value_id].node_id)} produces"
+                " it",
+            )
 
 
 def _bind_symbols(emit: Emitter, specs: Mapping[str, Typespec | None], nodes: Sequence[TensorNodeRecord]) -> None:
@@ -327,14 +330,7 @@ def _ids(given: object, argument: str, *, allow_str: bool = True) -> list[str]:
     return listed
 
 
-def _distinct_node_ids(nodes: Sequence[TensorNodeRecord]) -> set[str]:
-    ids = {node.node_id for node in nodes}
-    if len(ids) != len(nodes):
-        duplicate = _most_common([node.node_id for node in nodes])
+def _check_node_ids(nodes: Sequence[TensorNodeRecord]) -> None:
+    duplicate = first_duplicate([node.node_id for node in nodes])
+    if duplicate is not None:
         raise AutodiffError("malformed_derivative_ir", f"duplicate node id {quote(duplicate)}")
-    return ids
-
-
-def _most_common(ids: Sequence[str]) -> str:
-    ((id_, _),) = Counter(ids).most_common(1)
-    return id_

@@ -18,7 +18,14 @@ from tinychain.autodiff.backends.numpy import NumpyFunction, ReferenceHandler, b
 from tinychain.autodiff.backends.numpy.array import DTYPES
 from tinychain.autodiff.emitter import Emitter, mint
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.graph import DerivativeProgram, Sample, TensorGraph, TensorNodeRecord, TensorOperator
+from tinychain.autodiff.graph import (
+    DerivativeProgram,
+    Sample,
+    TensorGraph,
+    TensorNodeRecord,
+    TensorOperator,
+    declared_specs,
+)
 from tinychain.autodiff.lowering import lower_graph
 from tinychain.autodiff.operators import OPERATORS
 from tinychain.autodiff.reverse import generate, joint_graph
@@ -292,8 +299,7 @@ def _draw(inputs: Sequence[tuple[str, Typespec | None]], at: Mapping[str, ArrayL
 
 
 def _declared_types(graph: TensorGraph) -> dict[str, TensorType]:
-    specs: dict[str, Typespec | None] = dict(graph.inputs)
-    specs.update([(node.output_value_id, node.output_typespec) for node in graph.nodes])
+    specs = declared_specs(graph)
     return {
         value_id: parse_type(spec, label=f"value {quote(value_id)}")
         for value_id, spec in specs.items()
@@ -302,8 +308,7 @@ def _declared_types(graph: TensorGraph) -> dict[str, TensorType]:
 
 
 def _check_declared_types(graph: TensorGraph) -> None:
-    specs: dict[str, Typespec | None] = dict(graph.inputs)
-    specs.update([(node.output_value_id, node.output_typespec) for node in graph.nodes])
+    specs = declared_specs(graph)
     emit = Emitter(specs=specs, mint_value=mint("v", specs), mint_node=mint("n", ()))
     for node in graph.nodes:
         emit.check(node)

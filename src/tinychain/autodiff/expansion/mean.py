@@ -14,7 +14,7 @@ from tinychain.autodiff.emitter import Emitter
 from tinychain.autodiff.expansion.mean_rules import check_mean
 from tinychain.autodiff.expansion.rewriter import MeanExpansionRegion, Rewriter, check_prefix
 from tinychain.autodiff.form import check_graph, check_program
-from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph, TensorNodeRecord
+from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph, TensorNodeRecord, declared_specs
 from tinychain.autodiff.operators import (
     BroadcastOperator,
     DivOperator,
@@ -67,8 +67,7 @@ def expand_mean_graph_detailed(
     rewriter = Rewriter(
         graph.nodes, declared=[value_id for value_id, _ in graph.inputs], mentioned=graph.outputs, prefix=prefix
     )
-    specs: dict[str, Typespec | None] = dict(graph.inputs)
-    specs.update([(node.output_value_id, node.output_typespec) for node in graph.nodes])
+    specs = declared_specs(graph)
     means = [node for node in graph.nodes if type(node.operator) is MeanOperator]
     for node in means:
         check_mean(node, specs, prefix)

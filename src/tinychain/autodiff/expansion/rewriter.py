@@ -11,7 +11,7 @@ from typing import Final
 
 from tinychain.autodiff.emitter import Emitter, mint
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.graph import Record, TensorNodeRecord
+from tinychain.autodiff.graph import Record, TensorNodeRecord, first_duplicate
 from tinychain.autodiff.types import Typespec
 
 DEFAULT_PREFIX: Final = "ex"
@@ -111,13 +111,9 @@ class Rewriter:
 
     @staticmethod
     def _check_unique(kind: str, ids: list[str]) -> None:
-        if len(set(ids)) == len(ids):
-            return
-        seen: set[str] = set()
-        for id_ in ids:
-            if id_ in seen:
-                raise AutodiffError("malformed_derivative_ir", f"duplicate {kind} id {quote(id_)}")
-            seen.add(id_)
+        duplicate = first_duplicate(ids)
+        if duplicate is not None:
+            raise AutodiffError("malformed_derivative_ir", f"duplicate {kind} id {quote(duplicate)}")
 
 
 def _mint_fresh(prefix: str, taken: set[str]) -> Callable[[], str]:

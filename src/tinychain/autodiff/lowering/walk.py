@@ -17,7 +17,7 @@ from tinychain.autodiff.dependencies import (
     analyze_program,
 )
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord, TensorOperator
+from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord, TensorOperator, first_duplicate
 from tinychain.autodiff.lowering.fusion import Fuser, check_hook
 from tinychain.autodiff.lowering.records import (
     LOWERING_CLAIM_FUSION,
@@ -126,11 +126,9 @@ def _find_handlers(
 
 def _check_distinct(order: Schedule) -> None:
     """Each operation is claimed under an id of its own."""
-    node_ids: set[str] = set()
-    for node in order:
-        if node.node_id in node_ids:
-            raise violation(f"node id {quote(node.node_id)} belongs to two operations, so both would claim it")
-        node_ids.add(node.node_id)
+    duplicate = first_duplicate([node.node_id for node in order])
+    if duplicate is not None:
+        raise violation(f"node id {quote(duplicate)} belongs to two operations, so both would claim it")
 
 
 def _bind(analysis: DependencyAnalysis, bind_input: BindInput | None) -> dict[str, TargetValue]:

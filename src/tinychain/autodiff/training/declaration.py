@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from keyword import iskeyword
 from typing import Any, TypeAlias
 
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.training.update import (
     UpdateRule,
+    can_be_keyword,
     check_optimizer_inputs,
     check_update_rule,
     declared_type,
@@ -74,7 +74,7 @@ def _check_parameters(parameters: object, inputs: Mapping[str, Any]) -> None:
 
 
 def _check_name(name: object, label: str) -> None:
-    if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
+    if not can_be_keyword(name):
         raise _bad(f"{label} must be a str that is an identifier and no keyword, got {quote(name)}")
 
 

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from tinychain.autodiff.errors import AutodiffError, describe, quote
-from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord, copied, copy_node
+from tinychain.autodiff.graph import (
+    DerivativeProgram,
+    TensorGraph,
+    TensorNodeRecord,
+    copy_node,
+    copy_spec,
+    first_duplicate,
+)
 from tinychain.autodiff.training.update import qualified_name
 from tinychain.autodiff.types import is_sequence
 
@@ -87,19 +94,15 @@ def _copy(artifact: TensorGraph | DerivativeProgram) -> TensorGraph | Derivative
     nodes = [copy_node(node) for node in artifact.nodes]
     if isinstance(artifact, TensorGraph):
         return replace(
-            artifact, nodes=nodes, inputs=[(value_id, _copy_spec(spec)) for value_id, spec in artifact.inputs]
+            artifact, nodes=nodes, inputs=[(value_id, copy_spec(spec)) for value_id, spec in artifact.inputs]
         )
     return replace(
         artifact,
         nodes=nodes,
         gradients=dict(artifact.gradients),
         output_gradients=list(artifact.output_gradients),
-        value_typespecs={value_id: _copy_spec(spec) for value_id, spec in artifact.value_typespecs.items()},
+        value_typespecs={value_id: copy_spec(spec) for value_id, spec in artifact.value_typespecs.items()},
     )
-
-
-def _copy_spec(spec: Any) -> Any:
-    return copied(spec) if isinstance(spec, Mapping) else spec
 
 
 def _check_form(where: str, result: TensorGraph | DerivativeProgram) -> None:
@@ -198,11 +201,9 @@ def _check_all(where: str, failure: str, wanted: Iterable[str], present: Collect
 
 
 def _check_unique(where: str, kind: str, ids: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for id_ in ids:
-        if id_ in seen:
-            raise _violation(where, f"returned the {kind} id {quote(id_)} twice")
-        seen.add(id_)
+    duplicate = first_duplicate(ids)
+    if duplicate is not None:
+        raise _violation(where, f"returned the {kind} id {quote(duplicate)} twice")
 
 
 def _declared(artifact: TensorGraph | DerivativeProgram) -> set[str]:

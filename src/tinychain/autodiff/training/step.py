@@ -14,7 +14,7 @@ from typing import Any
 
 from tinychain.autodiff.dependencies import DependencyAnalysis, analyze_derivative_dependencies
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph, value_ids
+from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph
 from tinychain.autodiff.lowering import (
     FusionHook,
     LoweredProgram,
@@ -212,7 +212,9 @@ def _trace_loss(declaration: Declaration) -> tuple[TensorGraph, dict[str, str], 
 
 def _differentiate(graph: TensorGraph, loss_id: str, wrt: list[str]) -> tuple[DerivativeProgram, str]:
     """The derivative program and the id of its seed, which no value of the graph has."""
-    used = {value_id for node in graph.nodes for value_id in value_ids(node)}.union(graph.outputs, wrt)
+    used = {*wrt, *graph.outputs, *[node.output_value_id for node in graph.nodes]}
+    for node in graph.nodes:
+        used.update(node.input_value_ids)
     seed = next(candidate for candidate in map("tsv{}".format, count()) if candidate not in used)
     program = generate(graph, loss_id, wrt, seed)
     for node in program.nodes:

@@ -182,8 +182,13 @@ def _names(value: object, label: str) -> tuple[str, ...]:
     return names
 
 
+def can_be_keyword(name: object) -> bool:
+    """Whether `name` can name a keyword argument."""
+    return isinstance(name, str) and name.isidentifier() and not iskeyword(name)
+
+
 def _check_name(name: object, *, taken: tuple[str, ...], kind: str) -> None:
-    if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
+    if not can_be_keyword(name):
         raise _bad_signature(f"{kind} name {quote(name)} is not an identifier that can be passed as a keyword")
     if name in taken:
         raise _bad_signature(f"{kind} name {quote(name)} is already taken by another input of the update")
