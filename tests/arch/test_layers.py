@@ -19,14 +19,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("types",),
     ("graph",),
-    ("emitter", "form"),
+    ("emitter", "form", "walks"),
     ("operators", "hashing"),
     ("text", "dependencies", "reverse"),
     ("tracing", "lowering", "scheduler"),
     ("expansion",),
     ("verify", "training"),
+    ("serialization", "inspection"),
     ("",),  # the package itself, which exports from all below
-    ("backends", "frontends"),
+    ("backends", "frontends", "runner"),
     ("cli",),
     ("testing",),
 )
@@ -38,7 +39,7 @@ TYPE_ONLY = {("graph", "emitter"): "an operator's rules are given the emitter, w
 
 #: Where a third-party package may be imported.
 THIRD_PARTY_ROOMS = ("backends", "frontends", "cli")
-NUMPY_ROOMS = (*THIRD_PARTY_ROOMS, "testing")
+NUMPY_ROOMS = (*THIRD_PARTY_ROOMS, "runner", "testing")
 
 
 def layer_violations(modules: dict[str, Module]) -> list[str]:

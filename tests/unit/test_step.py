@@ -17,6 +17,7 @@ from tinychain.autodiff.dependencies import ValueDependency
 from tinychain.autodiff.errors import AutodiffError
 from tinychain.autodiff.graph import DerivativeProgram, TensorOperator
 from tinychain.autodiff.lowering import lower_derivative_program, lower_graph
+from tinychain.autodiff.lowering.walk import lower_analysed
 from tinychain.autodiff.operators import OPERATORS, MulOperator
 from tinychain.autodiff.reverse import generate
 from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder, get_active_builder
@@ -265,7 +266,7 @@ def test_hands_the_binder_and_the_hook_to_every_lowering() -> None:
 
 def test_hands_on_the_very_same_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Mapping[str, Any]] = []
-    for name, lower in (("lower_graph", lower_graph), ("lower_derivative_program", lower_derivative_program)):
+    for name, lower in (("lower_graph", lower_graph), ("lower_analysed", lower_analysed)):
 
         def spy(*arguments: Any, _lower: Any = lower, **keywords: Any) -> Any:
             seen.append(keywords)

@@ -13,16 +13,9 @@ from typing import Any, Final, TypeAlias
 
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.form import check_graph, check_program
-from tinychain.autodiff.graph import (
-    DerivativeProgram,
-    Record,
-    TensorGraph,
-    TensorNodeRecord,
-    post_order,
-    producer_index,
-    slot_setters,
-)
+from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph, TensorNodeRecord, slot_setters
 from tinychain.autodiff.types import Shape, TensorType, Typespec, is_sequence, parse_type
+from tinychain.autodiff.walks import post_order, producer_index
 
 DEPENDENCY_PROVENANCE_DECLARED_INPUT: Final = "declared_input"
 DEPENDENCY_PROVENANCE_SEED_INPUT: Final = "seed_input"

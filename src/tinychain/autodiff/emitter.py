@@ -83,7 +83,7 @@ class Emitter:
         spec = None
         if type_ is not None:
             self._types[value_id] = type_
-            spec = self._built.get(type_) or self._spec(type_)
+            spec = self._built.get(type_) or self.spec(type_)
         self.nodes.append(
             TensorNodeRecord(
                 node_id=self._mint_node(),
@@ -99,6 +99,12 @@ class Emitter:
     def type(self, value_id: str) -> TensorType | None:
         """The type of a value; None where dtype or shape is unknown. A malformed shape raises."""
         return self._types.get(value_id) or self._read_type(value_id)
+
+    def spec(self, type_: TensorType) -> Typespec:
+        """The one typespec object for all values of a type."""
+        if type_ not in self._built:
+            self._built[type_] = typespec(type_)
+        return self._built[type_]
 
     def shape(self, value_id: str) -> Shape:
         """The shape of a value; an unknown one raises missing_shape_metadata."""
@@ -208,8 +214,3 @@ class Emitter:
         if entry[1] is not None:
             self._types[value_id] = entry[1]
         return entry[1]
-
-    def _spec(self, type_: TensorType) -> Typespec:
-        """One typespec object for all emitted values of a type."""
-        spec = self._built[type_] = typespec(type_)
-        return spec

@@ -1,4 +1,4 @@
-"""The records that every stage reads and writes, and the walks over them.
+"""The records that every stage reads and writes.
 
 Artifacts are plain data: frozen records around ordinary lists and dicts. No stage changes one; each makes a new one.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from tinychain.autodiff.errors import AutodiffError, quote
@@ -82,6 +82,13 @@ class TensorOperator:
         raise AutodiffError(
             "unsupported_operator", f"operator {self.name} has no reference meaning; define reference on its class"
         )
+
+    def flops(self, result: TensorType, *operands: Any, **op_params: Any) -> int | None:
+        """The floating-point operations of one execution, given types without symbols; None where nobody says.
+
+        One per element of an elementwise result, one per element that is reduced, 2 m n k of a matmul, none of a move.
+        """
+        return None
 
     @property
     def name(self) -> str:
@@ -312,86 +319,18 @@ def copied(mapping: Mapping[str, Any]) -> dict[str, Any]:
 _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 
 
-def copy_node(node: TensorNodeRecord) -> TensorNodeRecord:
-    """A record that whoever gets it may spoil without reaching this one."""
-    return replace(node, op_params=copied(node.op_params), output_typespec=copy_spec(node.output_typespec))
-
-
 def copy_spec(spec: Any) -> Any:
-    """The same for a typespec; what is no mapping stays as it is."""
+    """A typespec that whoever gets it may spoil without reaching this one; what is no mapping stays as it is."""
     return copied(spec) if isinstance(spec, Mapping) else spec
 
 
-# ------------------------------------------------------------------------------------------------------------ walks
-
-
-def declared_specs(graph: TensorGraph) -> dict[str, Typespec | None]:
-    """The typespec, if any, that the graph declares for each input and each node's result."""
-    specs: dict[str, Typespec | None] = dict(graph.inputs)
-    specs.update([(node.output_value_id, node.output_typespec) for node in graph.nodes])
-    return specs
-
-
-def first_duplicate(ids: Sequence[str]) -> str | None:
-    """The first id that has stood before, or None."""
-    if len(set(ids)) == len(ids):  # nearly always, and far faster to see
-        return None
-    seen: set[str] = set()
-    for id_ in ids:
-        if id_ in seen:
-            return id_
-        seen.add(id_)
-    return None
-
-
-def producer_index(nodes: Iterable[TensorNodeRecord], *, category: str) -> dict[str, TensorNodeRecord]:
-    """Value id -> the node that produces it; two producers of a value raise `category`."""
-    producers: dict[str, TensorNodeRecord] = {}
-    for node in nodes:
-        value_id = node.output_value_id
-        if value_id in producers:
-            raise AutodiffError(
-                category,
-                f"value {quote(value_id)} has two producers: nodes {quote(producers[value_id].node_id)} and"
-                f" {quote(node.node_id)}",
-            )
-        producers[value_id] = node
-    return producers
-
-
-_ON_PATH: Final = object()
-
-
-def post_order(roots: Iterable[TensorNodeRecord], producers: Mapping[str, TensorNodeRecord]) -> list[TensorNodeRecord]:
-    """Depth-first post-order from the roots, operands left to right: every node after its producers.
-
-    `producers` holds the roots and bounds the walk: a value outside it is free. A cycle raises malformed_derivative_ir.
-    """
-    order: list[TensorNodeRecord] = []
-    # Value id -> its node until the walk reaches it, _ON_PATH while it is on the path from the root, then None.
-    states: dict[str, Any] = dict(producers)
-    for root in roots:
-        stack = [root]
-        while stack:
-            node = stack[-1]
-            value_id = node.output_value_id
-            state = states[value_id]
-            if state is node:
-                states[value_id] = state = _ON_PATH
-                for operand in reversed(node.input_value_ids):
-                    producer = states.get(operand)
-                    if producer is _ON_PATH:
-                        raise AutodiffError(
-                            "malformed_derivative_ir",
-                            f"cycle: value {quote(operand)} of node {quote(producers[operand].node_id)} depends on"
-                            f" itself through node {quote(node.node_id)}",
-                        )
-                    if producer is not None:
-                        stack.append(producer)
-                if stack[-1] is not node:
-                    continue
-            stack.pop()
-            if state is _ON_PATH:
-                states[value_id] = None
-                order.append(node)
-    return order
+def copy_node(node: TensorNodeRecord, copy: Callable[[Any], Any] = copy_spec) -> TensorNodeRecord:
+    """The same for a record; `copy` copies its typespec."""
+    return TensorNodeRecord(
+        node_id=node.node_id,
+        output_value_id=node.output_value_id,
+        operator=node.operator,
+        op_params=copied(node.op_params),
+        input_value_ids=node.input_value_ids,
+        output_typespec=copy(node.output_typespec),
+    )

@@ -20,10 +20,6 @@ from tinychain.autodiff.graph import (
     DerivativeProgram,
     TensorGraph,
     TensorNodeRecord,
-    declared_specs,
-    first_duplicate,
-    post_order,
-    producer_index,
 )
 from tinychain.autodiff.hashing import content_hash
 from tinychain.autodiff.operators import AddOperator, BroadcastReduceOperator
@@ -38,6 +34,7 @@ from tinychain.autodiff.types import (
     spec_field,
     unify_shapes,
 )
+from tinychain.autodiff.walks import declared_specs, first_duplicate, post_order, producer_index
 
 
 def generate(

@@ -18,19 +18,13 @@ from tinychain.autodiff.backends.numpy import NumpyFunction, ReferenceHandler, b
 from tinychain.autodiff.backends.numpy.array import DTYPES
 from tinychain.autodiff.emitter import Emitter, mint
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.graph import (
-    DerivativeProgram,
-    Sample,
-    TensorGraph,
-    TensorNodeRecord,
-    TensorOperator,
-    declared_specs,
-)
+from tinychain.autodiff.graph import DerivativeProgram, Sample, TensorGraph, TensorNodeRecord, TensorOperator
 from tinychain.autodiff.lowering import lower_graph
 from tinychain.autodiff.operators import OPERATORS
 from tinychain.autodiff.reverse import generate, joint_graph
 from tinychain.autodiff.text import format_text, parse_text
 from tinychain.autodiff.types import TensorType, Typespec, check_floating, parse_type, spec_field, typespec
+from tinychain.autodiff.walks import declared_specs
 
 
 class Tolerance(NamedTuple):

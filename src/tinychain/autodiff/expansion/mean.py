@@ -14,7 +14,7 @@ from tinychain.autodiff.emitter import Emitter
 from tinychain.autodiff.expansion.mean_rules import check_mean
 from tinychain.autodiff.expansion.rewriter import MeanExpansionRegion, Rewriter, check_prefix
 from tinychain.autodiff.form import check_graph, check_program
-from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph, TensorNodeRecord, declared_specs
+from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph, TensorNodeRecord
 from tinychain.autodiff.operators import (
     BroadcastOperator,
     DivOperator,
@@ -24,6 +24,7 @@ from tinychain.autodiff.operators import (
     MulOperator,
 )
 from tinychain.autodiff.types import FLOATING_DTYPES, TensorType, Typespec, as_int, is_sequence, spec_field
+from tinychain.autodiff.walks import declared_specs
 
 MEAN_EXPANSION_FORWARD: Final = "mean_expansion_forward"
 BROADCAST_SCALE_EXPANSION: Final = "broadcast_scale_expansion"

@@ -11,8 +11,9 @@ from typing import Final
 
 from tinychain.autodiff.emitter import Emitter, mint
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.graph import Record, TensorNodeRecord, first_duplicate
+from tinychain.autodiff.graph import Record, TensorNodeRecord
 from tinychain.autodiff.types import Typespec
+from tinychain.autodiff.walks import first_duplicate
 
 DEFAULT_PREFIX: Final = "ex"
 EXPANSION_NODE_ID_PREFIX: Final = f"{DEFAULT_PREFIX}n"

@@ -17,7 +17,7 @@ from tinychain.autodiff.dependencies import (
     analyze_program,
 )
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord, TensorOperator, first_duplicate
+from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord, TensorOperator
 from tinychain.autodiff.lowering.fusion import Fuser, check_hook
 from tinychain.autodiff.lowering.records import (
     LOWERING_CLAIM_FUSION,
@@ -32,6 +32,7 @@ from tinychain.autodiff.lowering.records import (
     violation,
 )
 from tinychain.autodiff.lowering.registry import OperationHandlerRegistry
+from tinychain.autodiff.walks import first_duplicate
 
 
 def lower_graph(
@@ -49,7 +50,7 @@ def lower_graph(
     handler; handler_contract_violation for a handler, binder or hook that raises another error or answers wrongly.
     """
     analysis, order = analyze_graph(graph, outputs)
-    return _lower(analysis, order, handlers, fusion, bind_input)
+    return lower_analysed(analysis, order, handlers=handlers, fusion=fusion, bind_input=bind_input)
 
 
 def lower_derivative_program(
@@ -64,16 +65,18 @@ def lower_derivative_program(
 ) -> LoweredProgram:
     """`lower_graph` for the gradients of a derivative program; captures and seeds are bound like inputs."""
     analysis, order = analyze_program(program, forward_graph, seed_value_ids, outputs)
-    return _lower(analysis, order, handlers, fusion, bind_input)
+    return lower_analysed(analysis, order, handlers=handlers, fusion=fusion, bind_input=bind_input)
 
 
-def _lower(
+def lower_analysed(
     analysis: DependencyAnalysis,
     order: Schedule,
+    *,
     handlers: OperationHandlerRegistry,
     fusion: FusionHook | None,
     bind_input: BindInput | None,
 ) -> LoweredProgram:
+    """Lowers the nodes of a schedule, given with the analysis that it comes from."""
     if not isinstance(handlers, OperationHandlerRegistry):
         raise violation(f"handlers must be an OperationHandlerRegistry, got {quote(handlers)}")
     lookahead = 0 if fusion is None else check_hook(fusion)

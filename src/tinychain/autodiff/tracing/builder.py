@@ -10,14 +10,7 @@ from typing import Any, Self
 from tinychain.autodiff.emitter import Emitter, mint
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.form import check_nodes
-from tinychain.autodiff.graph import (
-    DerivativeProgram,
-    TensorGraph,
-    TensorNodeRecord,
-    TensorOperator,
-    post_order,
-    producer_index,
-)
+from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord, TensorOperator
 from tinychain.autodiff.reverse import generate
 from tinychain.autodiff.tracing.tensor import ACTIVE, CAPTURED, Tensor
 from tinychain.autodiff.types import (
@@ -29,6 +22,7 @@ from tinychain.autodiff.types import (
     parse_type,
     typespec,
 )
+from tinychain.autodiff.walks import post_order, producer_index
 
 
 def get_active_builder() -> TensorGraphBuilder | None:
@@ -118,7 +112,7 @@ class TensorGraphBuilder:
             raise ValueError(error.message) from None
         tensor = Tensor(self, name)
         value_id = self._adopt(tensor)
-        self._specs[value_id] = typespec(TensorType(dtype, dims))
+        self._specs[value_id] = self._emit.spec(TensorType(dtype, dims))
         self._inputs[name] = value_id
         return tensor
 

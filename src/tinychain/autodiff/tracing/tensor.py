@@ -14,10 +14,16 @@ from tinychain.autodiff.operators import (
     AddOperator,
     BroadcastOperator,
     DivOperator,
+    ExpOperator,
+    LogOperator,
     MatmulOperator,
+    MaximumOperator,
     MeanOperator,
+    MinimumOperator,
     MulOperator,
     ReshapeOperator,
+    SignOperator,
+    SqrtOperator,
     SubOperator,
     SumOperator,
     TransposeOperator,
@@ -54,6 +60,12 @@ CAPTURED: Final[frozenset[type[TensorOperator]]] = frozenset(
         SubOperator,
         MulOperator,
         DivOperator,
+        MaximumOperator,
+        MinimumOperator,
+        SqrtOperator,
+        ExpOperator,
+        LogOperator,
+        SignOperator,
         MatmulOperator,
         SumOperator,
         MeanOperator,
@@ -135,6 +147,43 @@ class Tensor:
     def matmul(self, other: Tensor) -> Tensor:
         """`self @ other`: both of rank 2 or more, batch axes broadcast."""
         return self @ other
+
+    # ------------------------------------------------------------------------------------------ element by element
+
+    def sqrt(self) -> Tensor:
+        """The square root; what a backend makes of a negative number is its own, NaN on NumPy."""
+        return _apply(SqrtOperator, (self,), {})
+
+    def exp(self) -> Tensor:
+        """The exponential e ** x."""
+        return _apply(ExpOperator, (self,), {})
+
+    def log(self) -> Tensor:
+        """The natural logarithm."""
+        return _apply(LogOperator, (self,), {})
+
+    def sign(self) -> Tensor:
+        """-1, 0 or 1 by the sign of each element. Its gradient is zero."""
+        return _apply(SignOperator, (self,), {})
+
+    def maximum(self, other: Tensor | float) -> Tensor:
+        """The larger of both, element by element; a number is a literal. Where they are equal, each gets half of the
+        gradient."""
+        return self._extremum(MaximumOperator, "maximum", other)
+
+    def minimum(self, other: Tensor | float) -> Tensor:
+        """The smaller of both, as in `maximum`."""
+        return self._extremum(MinimumOperator, "minimum", other)
+
+    def clip(self, low: Tensor | float | None = None, high: Tensor | float | None = None) -> Tensor:
+        """`maximum(low)`, then `minimum(high)`; None is no bound. As in NumPy, `high` wins where `low` exceeds it."""
+        raised = self if low is None else self._extremum(MaximumOperator, "clip", low)
+        return raised if high is None else raised._extremum(MinimumOperator, "clip", high)
+
+    def _extremum(self, operator: type[TensorOperator], name: str, other: Tensor | float) -> Tensor:
+        if isinstance(other, Tensor):
+            return _apply(operator, (self, other), {})
+        return _apply(operator, (self,), {"right_literal": _literal(name, other)})
 
     # ------------------------------------------------------------------------------------- reductions and movement
 

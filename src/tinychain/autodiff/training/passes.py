@@ -11,16 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from tinychain.autodiff.errors import AutodiffError, describe, quote
-from tinychain.autodiff.graph import (
-    DerivativeProgram,
-    TensorGraph,
-    TensorNodeRecord,
-    copy_node,
-    copy_spec,
-    first_duplicate,
-)
+from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord, copy_node, copy_spec
 from tinychain.autodiff.training.update import qualified_name
 from tinychain.autodiff.types import is_sequence
+from tinychain.autodiff.walks import first_duplicate
 
 ExpansionPass: TypeAlias = Callable[[Any], Any]
 Artifact = TypeVar("Artifact", TensorGraph, DerivativeProgram)
@@ -90,18 +84,23 @@ def run_passes(artifact: Artifact, sequence: PassSequence, obligations: Obligati
 
 
 def _copy(artifact: TensorGraph | DerivativeProgram) -> TensorGraph | DerivativeProgram:
-    """An artifact that a pass may spoil without reaching this one."""
-    nodes = [copy_node(node) for node in artifact.nodes]
+    """An artifact that a pass may spoil without reaching this one; typespecs that values share stay shared."""
+    copies: dict[int, Any] = {}
+
+    def copy(spec: Any) -> Any:
+        if id(spec) not in copies:
+            copies[id(spec)] = copy_spec(spec)
+        return copies[id(spec)]
+
+    nodes = [copy_node(node, copy) for node in artifact.nodes]
     if isinstance(artifact, TensorGraph):
-        return replace(
-            artifact, nodes=nodes, inputs=[(value_id, copy_spec(spec)) for value_id, spec in artifact.inputs]
-        )
+        return replace(artifact, nodes=nodes, inputs=[(value_id, copy(spec)) for value_id, spec in artifact.inputs])
     return replace(
         artifact,
         nodes=nodes,
         gradients=dict(artifact.gradients),
         output_gradients=list(artifact.output_gradients),
-        value_typespecs={value_id: copy_spec(spec) for value_id, spec in artifact.value_typespecs.items()},
+        value_typespecs={value_id: copy(spec) for value_id, spec in artifact.value_typespecs.items()},
     )
 
 

@@ -12,17 +12,17 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any
 
-from tinychain.autodiff.dependencies import DependencyAnalysis, analyze_derivative_dependencies
+from tinychain.autodiff.dependencies import DependencyAnalysis, analyze_program
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph
 from tinychain.autodiff.lowering import (
     FusionHook,
     LoweredProgram,
     OperationHandlerRegistry,
-    lower_derivative_program,
     lower_graph,
 )
 from tinychain.autodiff.lowering.records import BindInput
+from tinychain.autodiff.lowering.walk import lower_analysed
 from tinychain.autodiff.reverse import generate
 from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder
 from tinychain.autodiff.training.declaration import Declaration, Loss, declare
@@ -142,28 +142,21 @@ def compile_training_step(
     graph, ids, loss_id = _trace_loss(declaration)
     program, seed = _differentiate(graph, loss_id, [ids[name] for name in declaration.parameters])
 
-    analyse = partial(analyze_derivative_dependencies, seed_value_ids=[seed])
-    source = analyse(program, forward_graph=graph)
-    captures = tuple([value.value_id for value in source.forward_captures if value.value_id != loss_id])
+    analysis, order = analyze_program(program, graph, [seed], None)
+    captures = tuple([value.value_id for value in analysis.forward_captures if value.value_id != loss_id])
 
     declared = [value_id for value_id, _ in graph.inputs]
     lowered_graph = run_passes(graph, passes["forward"], Obligations(declared, (loss_id, *captures)))
     lowered_program = run_passes(program, passes["derivative"], Obligations(seed=seed))
     if passes["forward"].passes or passes["derivative"].passes:
-        expanded = analyse(lowered_program, forward_graph=lowered_graph)
-        _check_same_needs(source, expanded, passes["forward"], passes["derivative"])
+        source = analysis
+        analysis, order = analyze_program(lowered_program, lowered_graph, [seed], None)
+        _check_same_needs(source, analysis, passes["forward"], passes["derivative"])
 
     lower = partial(lower_graph, handlers=handlers, fusion=fusion, bind_input=bind_input)
     forward = lower(lowered_graph, outputs=[loss_id, *captures])
-    derivative = lower_derivative_program(
-        lowered_program,
-        forward_graph=lowered_graph,
-        seed_value_ids=[seed],
-        outputs=[program.gradients[ids[name]] for name in declaration.parameters],
-        handlers=handlers,
-        fusion=fusion,
-        bind_input=bind_input,
-    )
+    # The program's own gradients are those of the parameters, in their order, so this analysis is the one to lower by.
+    derivative = lower_analysed(analysis, order, handlers=handlers, fusion=fusion, bind_input=bind_input)
     updates: dict[TensorType, _Update] = {}
     records = []
     for name in declaration.parameters:
