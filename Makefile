@@ -10,17 +10,18 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow lint format types bench bench-smoke all clean
+.PHONY: help run test test-slow test-peers lint format types bench bench-smoke all clean
 
 help:
 	@echo "make run         train a classifier on real data, on a backend that can only add, multiply and matmul"
 	@echo "make test        the tests, in a few minutes"
 	@echo "make test-slow   the tests that take long or much memory"
+	@echo "make test-peers  the optimizers against PyTorch and optax, which it installs"
 	@echo "make lint        style and format, without a change; make format rewrites"
 	@echo "make types       strict type check"
 	@echo "make bench       every benchmark; writes the tables of docs/performance.md"
 	@echo "make bench-smoke every benchmark at its smallest size; writes nothing"
-	@echo "make all         lint, types, test, test-slow, bench-smoke"
+	@echo "make all         lint, types, test, test-slow, test-peers, bench-smoke"
 	@echo "make clean       remove $(VENV) and what tools left behind"
 
 # ------------------------------------------------------------------------------------------------------ environment
@@ -40,11 +41,14 @@ $(STAMP)-%: pyproject.toml | $(BIN)/python
 run: $(STAMP)-examples
 	$(BIN)/python examples/breast_cancer.py
 
-test: $(STAMP)-dev,examples
+test: $(STAMP)-dev,examples,verify
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
-test-slow: $(STAMP)-dev,examples
+test-slow: $(STAMP)-dev,examples,verify
 	$(BIN)/python -m pytest -m slow $(TESTS)
+
+test-peers: $(STAMP)-dev,examples,verify,peers
+	$(BIN)/python -m pytest -m peers $(TESTS)
 
 lint: $(STAMP)-dev,examples
 	$(BIN)/ruff check .
@@ -54,16 +58,16 @@ format: $(STAMP)-dev,examples
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(STAMP)-dev,examples
+types: $(STAMP)-dev,examples,verify
 	$(BIN)/mypy
 
-bench: $(STAMP)-dev,bench
+bench: $(STAMP)-dev,bench,peers
 	$(BIN)/python -m pytest benchmarks --write-tables --benchmark-columns=min,median,rounds
 
-bench-smoke: $(STAMP)-dev,bench
+bench-smoke: $(STAMP)-dev,bench,peers
 	$(BIN)/python -m pytest benchmarks --smoke --benchmark-columns=min
 
-all: lint types test test-slow bench-smoke
+all: lint types test test-slow test-peers bench-smoke
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks build dist

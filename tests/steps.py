@@ -91,16 +91,17 @@ def run(
     optimizer_arrays: Mapping[str, Any],
     states: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Results:
-    """One step: forward, derivative with a seed of ones, updates."""
+    """One step: forward, derivative with a seed of ones, what follows from the gradients, updates."""
     values = {step.input_value_ids[name]: array for name, array in arrays.items()}
     values |= NumpyFunction(step.forward)(values)
     loss = values[step.loss_value_id]
     (seed,) = step.seed_value_ids
     gradients = NumpyFunction(step.derivative)({**values, seed: np.ones_like(loss)})
     results = Results(loss, {}, {}, {})
+    given_to_all = {**optimizer_arrays, **gradient_inputs(step, gradients)}
     for record in step.parameters:
         gradient = gradients[record.gradient_value_id]
-        given = {"parameter": arrays[record.name], "gradient": gradient, **optimizer_arrays}
+        given = {"parameter": arrays[record.name], "gradient": gradient, **given_to_all}
         given |= dict((states or {}).get(record.name, {}))
         updated = NumpyFunction(record.update)(
             {value_id: given[name] for name, value_id in record.update_input_value_ids.items()}
@@ -111,3 +112,13 @@ def run(
             name: updated[value_id] for name, value_id in record.updated_state_value_ids.items()
         }
     return results
+
+
+def gradient_inputs(step: CompiledTrainingStep, gradients: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The optimizer inputs that follow from the gradients, which are given by the ids that the derivative has."""
+    compiled = step.gradient_inputs
+    if compiled is None:
+        return {}
+    given = {compiled.input_value_ids[record.name]: gradients[record.gradient_value_id] for record in step.parameters}
+    results = NumpyFunction(compiled.program)(given)
+    return {name: results[value_id] for name, value_id in compiled.output_value_ids.items()}

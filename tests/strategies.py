@@ -140,8 +140,9 @@ _MAX_RANK = 3
 def traced_graphs(draw: st.DrawFn, *, dtype: str = "f64", max_operations: int = 8) -> TensorGraph:
     """The typed graph of a random trace, with one output and dims of at most 3.
 
-    Every operation that tracing records may occur, on one tensor twice and on shared ones too. A divisor is at least 1
-    whatever the inputs are, so that inputs of about 1 give values and gradients that floats hold well.
+    Every smooth operation that tracing records may occur, on one tensor twice and on shared ones too; a kink could lie
+    between two points of a difference. A divisor, a radicand and what a logarithm is taken of are at least 1 and an
+    exponent at most 1, so that inputs of about 1 give values and gradients that floats hold well.
     """
     with TensorGraphBuilder() as builder:
         shapes = draw(st.lists(st.lists(st.integers(1, 3), max_size=_MAX_RANK), min_size=1, max_size=3))
@@ -197,6 +198,12 @@ def _left_literal(draw: st.DrawFn, x: Tensor, tensors: Sequence[Tensor]) -> Tens
     return draw(st.sampled_from(forms))()
 
 
+def _unary(draw: st.DrawFn, x: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+    at_least_1 = x * x + 1.0
+    forms: list[Callable[[], Tensor]] = [at_least_1.sqrt, at_least_1.log, (x / at_least_1).exp]
+    return draw(st.sampled_from(forms))()
+
+
 def _matmul(draw: st.DrawFn, x: Tensor, tensors: Sequence[Tensor]) -> Tensor:
     if x.ndim < 2:
         x = x.reshape([1, -1])
@@ -239,6 +246,7 @@ _OPERATIONS: list[Callable[[st.DrawFn, Tensor, Sequence[Tensor]], Tensor]] = [
     _neg,
     _right_literal,
     _left_literal,
+    _unary,
     _matmul,
     _reduce,
     _reshape,

@@ -25,6 +25,8 @@ EXPORTS = """
     LOWERING_CLAIM_HANDLER LOWERING_CLAIM_FUSION FusionContext FusionHook FusionResult LoweredOperation LoweredProgram
     OperationContext OperationHandler OperationHandlerRegistry lower_derivative_program lower_graph
     SGD Optimizer TracedUpdate sgd_update trace_parameter_update
+    MaximumOperator MinimumOperator SqrtOperator ExpOperator LogOperator SignOperator
+    Momentum Nesterov Adam AdamW ClipByValue ClipByGlobalNorm GradientInputs
 """.split()
 
 SUBMODULE_EXPORTS = {

@@ -37,8 +37,8 @@ FLOOR = {room: floor for floor, rooms in enumerate(LAYERS) for room in rooms}
 #: Imports upwards that only a type checker follows, each with its reason.
 TYPE_ONLY = {("graph", "emitter"): "an operator's rules are given the emitter, which makes the node records of graph"}
 
-#: Where a third-party package may be imported.
-THIRD_PARTY_ROOMS = ("backends", "frontends", "cli")
+#: Where a third-party package may be imported: verify computes in prime fields, which python-flint does.
+THIRD_PARTY_ROOMS = ("backends", "frontends", "cli", "verify")
 NUMPY_ROOMS = (*THIRD_PARTY_ROOMS, "runner", "testing")
 
 

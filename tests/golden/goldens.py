@@ -242,6 +242,45 @@ def div_literal_gradient() -> Artifact:
 
 
 @golden
+def maximum_gradient() -> Artifact:
+    """One sign for both operands."""
+    return gradient(trace(lambda x, y: x.maximum(y), [4, 1], [3]))
+
+
+@golden
+def minimum_gradient_of_one_operand() -> Artifact:
+    return gradient(trace(lambda x, y: x.minimum(y), [4, 1], [3]), "v1")
+
+
+@golden
+def clip_gradient() -> Artifact:
+    """The literal forms of both."""
+    return gradient(trace(lambda x: x.clip(-1.0, 1.0), [4]))
+
+
+@golden
+def sqrt_gradient() -> Artifact:
+    """It reads the result, as does that of exp."""
+    return gradient(trace(lambda x: x.sqrt(), [4]))
+
+
+@golden
+def exp_gradient() -> Artifact:
+    return gradient(trace(lambda x: x.exp(), [4]))
+
+
+@golden
+def log_gradient() -> Artifact:
+    return gradient(trace(lambda x: x.log(), [4]))
+
+
+@golden
+def sign_gradient() -> Artifact:
+    """Zero, and no refusal."""
+    return gradient(trace(lambda x: x.sign(), [4]))
+
+
+@golden
 def left_literals() -> Artifact:
     return trace(lambda x: (2.0 - x) + 3.0 / x, [4])
 

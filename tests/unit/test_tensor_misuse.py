@@ -12,10 +12,16 @@ from tinychain.autodiff.operators import (
     AddOperator,
     BroadcastOperator,
     DivOperator,
+    ExpOperator,
+    LogOperator,
     MatmulOperator,
+    MaximumOperator,
     MeanOperator,
+    MinimumOperator,
     MulOperator,
     ReshapeOperator,
+    SignOperator,
+    SqrtOperator,
     SubOperator,
     SumOperator,
     TransposeOperator,
@@ -133,6 +139,7 @@ def test_a_tensor_of_another_trace_is_a_value_error_that_names_it() -> None:
 def test_the_captured_operators_are_those_of_the_tensor() -> None:
     expected = {AddOperator, SubOperator, MulOperator, DivOperator, MatmulOperator, SumOperator, MeanOperator}
     expected |= {ReshapeOperator, TransposeOperator, BroadcastOperator}
+    expected |= {SqrtOperator, ExpOperator, LogOperator, SignOperator, MaximumOperator, MinimumOperator}
     assert captured_operator_types() == expected
     captured_operator_types().clear()
     assert captured_operator_types() == expected

@@ -41,6 +41,13 @@ AUTODIFF_ERROR_CATEGORIES: Final[tuple[str, ...]] = (
     "invalid_loss_signature",
     "invalid_loss_output",
     "expansion_contract_violation",
+    "invalid_artifact_file",
+    "invalid_training_data",
+    "non_finite_value",
+    "invalid_checkpoint",
+    "unwritable_checkpoint",
+    "invalid_verification",
+    "not_equivalent",
 )
 
 _KNOWN: Final = frozenset(AUTODIFF_ERROR_CATEGORIES)

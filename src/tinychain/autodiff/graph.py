@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.types import Symbols, TensorType, Typespec, is_sequence
+from tinychain.autodiff.types import Symbols, TensorType, Typespec, check_literal, is_sequence
 
 if TYPE_CHECKING:
     from tinychain.autodiff.emitter import Emitter
@@ -46,6 +46,8 @@ class TensorOperator:
     params: ClassVar[tuple[str, ...]] = ()
     #: The category under which a declared output shape that the operands contradict is reported.
     shape_category: ClassVar[str] = "malformed_derivative_ir"
+    #: The array function, such as "add", that computes it from the operands and the right_literal, into new memory.
+    ufunc: ClassVar[str | None] = None
     #: Examples that `tinychain.autodiff.testing.check_operator` runs through every check.
     samples: ClassVar[Sequence[Sample]] = ()
 
@@ -78,7 +80,9 @@ class TensorOperator:
         )
 
     def reference(self, xp: Any, *operands: Any, **op_params: Any) -> Any:
-        """What it computes, in terms of an array namespace `xp` such as numpy."""
+        """What it computes, in terms of an array namespace `xp` such as numpy; its `ufunc`, where it has one."""
+        if self.ufunc is not None:
+            return getattr(xp, self.ufunc)(*operands, *map(check_literal, op_params.values()))
         raise AutodiffError(
             "unsupported_operator", f"operator {self.name} has no reference meaning; define reference on its class"
         )

@@ -170,6 +170,7 @@ class _Walk:
         # Of what is bound from outside; every other value is local.
         self._provenance = {dependency.value_id: dependency.provenance for dependency in analysis.required_inputs}
         self._operations: list[LoweredOperation] = []
+        self._operators: dict[int, tuple[TensorOperator]] = {}  # one tuple for all nodes that share an operator
         self._claims: dict[str, str] = {}
 
     def lower(self, node: TensorNodeRecord) -> None:
@@ -195,7 +196,8 @@ class _Walk:
         if value is None:
             handler = f"the handler of node {quote(node.node_id)} ({node.operator.name})"
             raise violation(f"{handler} returned None; expected a target value")
-        self.claim(node.output_value_id, value, (node.node_id,), (node.operator,), LOWERING_CLAIM_HANDLER)
+        operators = self._operators.setdefault(id(node.operator), (node.operator,))
+        self.claim(node.output_value_id, value, (node.node_id,), operators, LOWERING_CLAIM_HANDLER)
 
     def claim(
         self,

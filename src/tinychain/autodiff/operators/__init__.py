@@ -8,6 +8,7 @@ from tinychain.autodiff.graph import TensorOperator
 from tinychain.autodiff.operators.constant import FillOperator
 from tinychain.autodiff.operators.contraction import MatmulOperator
 from tinychain.autodiff.operators.elementwise import AddOperator, DivOperator, MulOperator, SubOperator
+from tinychain.autodiff.operators.extremum import MaximumOperator, MinimumOperator
 from tinychain.autodiff.operators.movement import (
     BroadcastOperator,
     BroadcastReduceOperator,
@@ -21,12 +22,19 @@ from tinychain.autodiff.operators.reduction import (
     ProductOperator,
     SumOperator,
 )
+from tinychain.autodiff.operators.unary import ExpOperator, LogOperator, SignOperator, SqrtOperator
 
 OPERATORS: Final[tuple[type[TensorOperator], ...]] = (
     AddOperator,
     SubOperator,
     MulOperator,
     DivOperator,
+    MaximumOperator,
+    MinimumOperator,
+    SqrtOperator,
+    ExpOperator,
+    LogOperator,
+    SignOperator,
     MatmulOperator,
     SumOperator,
     MeanOperator,
@@ -46,14 +54,20 @@ __all__ = [
     "BroadcastOperator",
     "BroadcastReduceOperator",
     "DivOperator",
+    "ExpOperator",
     "FillOperator",
+    "LogOperator",
     "MatmulOperator",
     "MaxOperator",
+    "MaximumOperator",
     "MeanOperator",
     "MinOperator",
+    "MinimumOperator",
     "MulOperator",
     "ProductOperator",
     "ReshapeOperator",
+    "SignOperator",
+    "SqrtOperator",
     "SubOperator",
     "SumOperator",
     "TransposeOperator",

@@ -72,5 +72,8 @@ class FillOperator(TensorOperator):
     def vjp(self, emit: object, node: TensorNodeRecord, g: str) -> Sequence[str]:
         return ()
 
+    def flops(self, result: TensorType, **op_params: Any) -> int:
+        return 0
+
     def reference(self, xp: Any, *, fill: float, dtype: str, shape: Sequence[int]) -> Any:
         return xp.full(tuple(shape), check_literal(fill), dtype=getattr(xp, _XP_DTYPES[check_floating(dtype)]))

@@ -8,13 +8,14 @@ from typing import Any
 from tinychain.autodiff.emitter import Emitter
 from tinychain.autodiff.graph import Sample, TensorNodeRecord, TensorOperator
 from tinychain.autodiff.operators.movement import TransposeOperator
-from tinychain.autodiff.types import Symbols, TensorType, common_dtype, matmul_shape
+from tinychain.autodiff.types import Symbols, TensorType, common_dtype, element_count, matmul_shape
 
 
 class MatmulOperator(TensorOperator):
     """x @ y over the last two axes, batch axes broadcast. f[..., m, k], f[..., k, n] -> f[..., m, n]."""
 
     route_name = "matmul"
+    ufunc = "matmul"
     shape_category = "matmul_shape_mismatch"
     samples = (
         Sample(((4, 3), (3, 2))),
@@ -38,5 +39,5 @@ class MatmulOperator(TensorOperator):
 
         return lambda: emit(MatmulOperator, g, transposed(y)), lambda: emit(MatmulOperator, transposed(x), g)
 
-    def reference(self, xp: Any, x: Any, y: Any) -> Any:
-        return xp.matmul(x, y)
+    def flops(self, result: TensorType, x: TensorType, y: TensorType) -> int:
+        return 2 * element_count(result.shape) * element_count(x.shape[-1:])

@@ -8,9 +8,17 @@ from typing import Any
 from tinychain.autodiff.emitter import Emitter
 from tinychain.autodiff.errors import AutodiffError
 from tinychain.autodiff.graph import Sample, TensorNodeRecord, TensorOperator
-from tinychain.autodiff.types import Symbols, TensorType, broadcast_shapes, check_floating, check_literal, common_dtype
+from tinychain.autodiff.types import (
+    Symbols,
+    TensorType,
+    broadcast_shapes,
+    check_floating,
+    check_literal,
+    common_dtype,
+    element_count,
+)
 
-_PAIRS = (
+PAIRS = (
     Sample(((4, 3), (4, 3))),
     Sample(((4, 3), (3,))),
     Sample(((1, 3), (4, 1))),
@@ -20,7 +28,9 @@ _PAIRS = (
 _LITERALS = (Sample(((4, 3),), {"right_literal": -1.5}), Sample(((),), {"right_literal": 3}))
 
 
-class _Elementwise(TensorOperator):
+class Elementwise(TensorOperator):
+    """The arity and the type rule that they all share."""
+
     shape_category = "broadcast_shape_mismatch"
 
     def operand_count(self, op_params: Mapping[str, Any]) -> int:
@@ -38,12 +48,16 @@ class _Elementwise(TensorOperator):
         dtype = common_dtype(x.dtype, y.dtype)
         return x if x is y else TensorType(dtype, broadcast_shapes(x.shape, y.shape, symbols))
 
+    def flops(self, result: TensorType, *operands: Any, **op_params: Any) -> int:
+        return element_count(result.shape)
 
-class AddOperator(_Elementwise):
+
+class AddOperator(Elementwise):
     """x + y. It has no literal form."""
 
     route_name = "add"
-    samples = _PAIRS
+    ufunc = "add"
+    samples = PAIRS
 
     def operand_count(self, op_params: Mapping[str, Any]) -> int:
         return 2
@@ -51,32 +65,28 @@ class AddOperator(_Elementwise):
     def vjp(self, emit: Emitter, node: TensorNodeRecord, g: str) -> Sequence[str]:
         return g, g
 
-    def reference(self, xp: Any, x: Any, y: Any) -> Any:
-        return x + y
 
-
-class SubOperator(_Elementwise):
+class SubOperator(Elementwise):
     """x - y, or x - right_literal."""
 
     route_name = "sub"
+    ufunc = "subtract"
     params = ("right_literal",)
-    samples = _PAIRS + _LITERALS
+    samples = PAIRS + _LITERALS
 
     def vjp(self, emit: Emitter, node: TensorNodeRecord, g: str) -> Sequence[str | Callable[[], str]]:
         if "right_literal" in node.op_params:
             return (g,)
         return g, lambda: emit(MulOperator, g, right_literal=-1.0)
 
-    def reference(self, xp: Any, x: Any, y: Any = None, *, right_literal: float = 0.0) -> Any:
-        return x - (check_literal(right_literal) if y is None else y)
 
-
-class MulOperator(_Elementwise):
+class MulOperator(Elementwise):
     """x * y, or x * right_literal."""
 
     route_name = "mul"
+    ufunc = "multiply"
     params = ("right_literal",)
-    samples = _PAIRS + _LITERALS
+    samples = PAIRS + _LITERALS
 
     def vjp(self, emit: Emitter, node: TensorNodeRecord, g: str) -> Sequence[Callable[[], str]]:
         if "right_literal" in node.op_params:
@@ -84,16 +94,14 @@ class MulOperator(_Elementwise):
         x, y = node.input_value_ids
         return lambda: emit(MulOperator, g, y), lambda: emit(MulOperator, g, x)
 
-    def reference(self, xp: Any, x: Any, y: Any = None, *, right_literal: float = 0.0) -> Any:
-        return x * (check_literal(right_literal) if y is None else y)
 
-
-class DivOperator(_Elementwise):
+class DivOperator(Elementwise):
     """x / y, or x / right_literal."""
 
     route_name = "div"
+    ufunc = "divide"
     params = ("right_literal",)
-    samples = tuple([pair._replace(domain=(0.5, 2.0)) for pair in _PAIRS]) + _LITERALS
+    samples = tuple([pair._replace(domain=(0.5, 2.0)) for pair in PAIRS]) + _LITERALS
 
     def vjp(self, emit: Emitter, node: TensorNodeRecord, g: str) -> Sequence[Callable[[], str]]:
         if "right_literal" in node.op_params:
@@ -106,6 +114,3 @@ class DivOperator(_Elementwise):
             return emit(MulOperator, quotient, right_literal=-1.0)
 
         return lambda: emit(DivOperator, g, y), wrt_y
-
-    def reference(self, xp: Any, x: Any, y: Any = None, *, right_literal: float = 1.0) -> Any:
-        return x / (check_literal(right_literal) if y is None else y)

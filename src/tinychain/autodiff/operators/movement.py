@@ -13,6 +13,7 @@ from tinychain.autodiff.types import (
     broadcast_plan,
     check_floating,
     check_same_count,
+    element_count,
     parse_permutation,
     parse_shape,
 )
@@ -21,6 +22,9 @@ from tinychain.autodiff.types import (
 class _Unary(TensorOperator):
     def operand_count(self, op_params: Mapping[str, Any]) -> int:
         return 1
+
+    def flops(self, result: TensorType, x: TensorType, **op_params: Any) -> int:
+        return 0
 
 
 class ReshapeOperator(_Unary):
@@ -121,6 +125,9 @@ class BroadcastReduceOperator(_Unary):
     def vjp(self, emit: Emitter, node: TensorNodeRecord, g: str) -> Sequence[Callable[[], str]]:
         (x,) = node.input_value_ids
         return (lambda: emit(BroadcastOperator, g, shape=list(emit.shape(x))),)
+
+    def flops(self, result: TensorType, x: TensorType, **op_params: Any) -> int:
+        return element_count(x.shape)
 
     def reference(self, xp: Any, x: Any, *, target_shape: Sequence[int]) -> Any:
         axes = broadcast_plan(tuple(target_shape), x.shape, {})

@@ -54,6 +54,9 @@ class _Reduction(TensorOperator):
             f"operator {self.name} of node {quote(node.node_id)} has no derivative here; use sum or mean",
         )
 
+    def flops(self, result: TensorType, x: TensorType, **op_params: Any) -> int:
+        return element_count(x.shape)
+
     def reference(self, xp: Any, x: Any, *, axes: Sequence[int], keepdims: bool) -> Any:
         reduction = getattr(xp, self.xp_name)
         return reduction(x, axis=tuple(axes), keepdims=keepdims)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import fields
 from operator import itemgetter
 from typing import Any, Final
@@ -16,6 +15,7 @@ from tinychain.autodiff.graph import (
     TensorNodeRecord,
     TensorOperator,
 )
+from tinychain.autodiff.text.classes import make_operator, operator_classes
 from tinychain.autodiff.text.line import Line
 from tinychain.autodiff.text.notation import PACKAGE_OPERATORS
 
@@ -74,16 +74,7 @@ class _Operators:
     def __init__(self, line: Line, own: Iterable[type[TensorOperator]]) -> None:
         self._line = line
         self._instances: dict[tuple[str, str | None], TensorOperator] = {}
-        if not isinstance(own, Iterable):
-            raise TypeError(f"operators must be an iterable of TensorOperator subclasses, got {quote(own)}")
-        classes: dict[str, type[TensorOperator]] = {}
-        for operator in own:
-            if not (isinstance(operator, type) and issubclass(operator, TensorOperator)):
-                raise TypeError(f"operators must hold TensorOperator subclasses, got {quote(operator)}")
-            if classes.setdefault(operator.__name__, operator) is not operator:
-                raise TypeError(f"operators holds two classes of the name {quote(operator.__name__)}; rename one")
-        package: list[type[TensorOperator]] = [TensorOperator, *PACKAGE_OPERATORS.values()]
-        self._classes = {**{operator.__name__: operator for operator in package}, **classes}
+        self._classes = operator_classes(own)
 
     def read(self) -> TensorOperator:
         """`route` for an operator of the package, `Class<route>` for any."""
@@ -105,12 +96,10 @@ class _Operators:
                 " ClassName<route_name> with the class passed in operators",
                 category="unsupported_operator",
             )
-        for arguments in ((), (route,)):
-            with suppress(Exception):
-                operator = class_(*arguments)
-                if route in (None, operator.route_name):
-                    return operator
-        self._line.reject(f"class {quote(name)} makes no operator of the route name {quote(route)}")
+        operator = make_operator(class_, route)
+        if operator is None:
+            self._line.reject(f"class {quote(name)} makes no operator of the route name {quote(route)}")
+        return operator
 
 
 class _Statements:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tinychain.autodiff.training.optimizers import SGD, Momentum, Optimizer, sgd_update
+from tinychain.autodiff.training.adam import Adam, AdamW
+from tinychain.autodiff.training.clipping import ClipByGlobalNorm, ClipByValue
+from tinychain.autodiff.training.gradient_inputs import GradientInputs
+from tinychain.autodiff.training.optimizers import SGD, Momentum, Nesterov, Optimizer, sgd_update
 from tinychain.autodiff.training.step import (
     CompiledTrainingStep,
     ParameterCompilation,
@@ -13,8 +16,14 @@ from tinychain.autodiff.training.update import TracedUpdate, trace_parameter_upd
 
 __all__ = [
     "SGD",
+    "Adam",
+    "AdamW",
+    "ClipByGlobalNorm",
+    "ClipByValue",
     "CompiledTrainingStep",
+    "GradientInputs",
     "Momentum",
+    "Nesterov",
     "Optimizer",
     "ParameterCompilation",
     "TracedUpdate",

@@ -83,6 +83,16 @@ def run_passes(artifact: Artifact, sequence: PassSequence, obligations: Obligati
     return artifact
 
 
+def is_unchanged(result: TensorGraph | DerivativeProgram, artifact: TensorGraph | DerivativeProgram) -> bool:
+    """Whether the passes have left an artifact as it was."""
+    if result is artifact:
+        return True
+    try:
+        return bool(result == artifact)
+    except Exception:  # a pass has added data without a truth value, such as an array
+        return False
+
+
 def _copy(artifact: TensorGraph | DerivativeProgram) -> TensorGraph | DerivativeProgram:
     """An artifact that a pass may spoil without reaching this one; typespecs that values share stay shared."""
     copies: dict[int, Any] = {}

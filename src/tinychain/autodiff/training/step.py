@@ -12,7 +12,7 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any
 
-from tinychain.autodiff.dependencies import DependencyAnalysis, analyze_program
+from tinychain.autodiff.dependencies import DependencyAnalysis, ValueDependency, analyze_program
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph
 from tinychain.autodiff.lowering import (
@@ -26,8 +26,9 @@ from tinychain.autodiff.lowering.walk import lower_analysed
 from tinychain.autodiff.reverse import generate
 from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder
 from tinychain.autodiff.training.declaration import Declaration, Loss, declare
+from tinychain.autodiff.training.gradient_inputs import GradientInputs, compile_gradient_inputs
 from tinychain.autodiff.training.optimizers import Optimizer
-from tinychain.autodiff.training.passes import ExpansionPass, Obligations, PassSequence, run_passes
+from tinychain.autodiff.training.passes import ExpansionPass, Obligations, PassSequence, is_unchanged, run_passes
 from tinychain.autodiff.training.update import (
     TracedUpdate,
     UpdateRule,
@@ -81,7 +82,7 @@ class CompiledTrainingStep(Record):
     """Everything that one training step needs. The lowered artifacts are the sources after the expansion passes.
 
     Run `forward` for the loss and the captures, `derivative` with the captures and the seeds for the gradients in
-    parameter order, then each parameter's `update`.
+    parameter order, `gradient_inputs` if there are any, then each parameter's `update`.
     """
 
     source_forward_graph: TensorGraph
@@ -96,6 +97,7 @@ class CompiledTrainingStep(Record):
     seed_value_ids: tuple[str, ...]
     parameters: tuple[ParameterCompilation, ...]
     provenance: TrainingStepProvenance
+    gradient_inputs: GradientInputs | None = None
 
     def parameter(self, name: str) -> ParameterCompilation:
         """The record of a parameter by name; invalid_training_declaration for another name."""
@@ -148,15 +150,17 @@ def compile_training_step(
     declared = [value_id for value_id, _ in graph.inputs]
     lowered_graph = run_passes(graph, passes["forward"], Obligations(declared, (loss_id, *captures)))
     lowered_program = run_passes(program, passes["derivative"], Obligations(seed=seed))
-    if passes["forward"].passes or passes["derivative"].passes:
-        source = analysis
+    if not (is_unchanged(lowered_graph, graph) and is_unchanged(lowered_program, program)):
+        needs = _needs(analysis)
+        del analysis, order  # they are larger than the program, and nobody needs them beside the new ones
         analysis, order = analyze_program(lowered_program, lowered_graph, [seed], None)
-        _check_same_needs(source, analysis, passes["forward"], passes["derivative"])
+        _check_same_needs(needs, _needs(analysis), passes["forward"], passes["derivative"])
 
     lower = partial(lower_graph, handlers=handlers, fusion=fusion, bind_input=bind_input)
     forward = lower(lowered_graph, outputs=[loss_id, *captures])
     # The program's own gradients are those of the parameters, in their order, so this analysis is the one to lower by.
     derivative = lower_analysed(analysis, order, handlers=handlers, fusion=fusion, bind_input=bind_input)
+    gradient_inputs = compile_gradient_inputs(declaration, passes["update"], lower)
     updates: dict[TensorType, _Update] = {}
     records = []
     for name in declaration.parameters:
@@ -178,6 +182,7 @@ def compile_training_step(
         seed_value_ids=(seed,),
         parameters=tuple(records),
         provenance=_provenance(declaration, program, seed, passes),
+        gradient_inputs=gradient_inputs,
     )
 
 
@@ -216,10 +221,13 @@ def _differentiate(graph: TensorGraph, loss_id: str, wrt: list[str]) -> tuple[De
     return program, seed
 
 
-def _check_same_needs(source: DependencyAnalysis, expanded: DependencyAnalysis, *sequences: PassSequence) -> None:
-    """Expansion must not change what a derivative program captures and is seeded with."""
-    before = {*source.forward_captures, *source.seed_inputs}
-    after = {*expanded.forward_captures, *expanded.seed_inputs}
+def _needs(analysis: DependencyAnalysis) -> set[ValueDependency]:
+    """What a derivative program captures and is seeded with."""
+    return {*analysis.forward_captures, *analysis.seed_inputs}
+
+
+def _check_same_needs(before: set[ValueDependency], after: set[ValueDependency], *sequences: PassSequence) -> None:
+    """Expansion must not change what a derivative program needs from outside."""
     if before != after:
         differing = sorted({value.value_id for value in before ^ after})
         applied = [sequence.where(position) for sequence in sequences for position in range(len(sequence.passes))]
@@ -237,6 +245,8 @@ class _Update:
     traced: TracedUpdate
     lowered_graph: TensorGraph
     program: LoweredProgram
+    input_value_ids: Mapping[str, str]
+    updated_state_value_ids: Mapping[str, str]
 
     def record(self, name: str, value_id: str, gradient: str) -> ParameterCompilation:
         return ParameterCompilation(
@@ -246,9 +256,9 @@ class _Update:
             source_update_graph=self.traced.graph,
             lowered_update_graph=self.lowered_graph,
             update=self.program,
-            update_input_value_ids=MappingProxyType(dict(self.traced.input_value_ids)),
+            update_input_value_ids=self.input_value_ids,
             updated_parameter_value_id=self.traced.updated_parameter_id,
-            updated_state_value_ids=MappingProxyType(dict(self.traced.updated_state_ids)),
+            updated_state_value_ids=self.updated_state_value_ids,
         )
 
 
@@ -264,7 +274,13 @@ def _compile_update(
     outputs = list(dict.fromkeys([traced.updated_parameter_id, *traced.updated_state_ids.values()]))
     declared = [value_id for value_id, _ in traced.graph.inputs]
     lowered_graph = run_passes(traced.graph, passes, Obligations(declared, outputs))
-    return _Update(traced, lowered_graph, lower(lowered_graph, outputs=outputs))
+    return _Update(
+        traced,
+        lowered_graph,
+        lower(lowered_graph, outputs=outputs),
+        MappingProxyType(traced.input_value_ids),
+        MappingProxyType(traced.updated_state_ids),
+    )
 
 
 def _provenance(

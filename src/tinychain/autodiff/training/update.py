@@ -62,7 +62,7 @@ def trace_parameter_update(
     updated, new_states = _split_result(result, states, rule_name(update))
     checked = {_PARAMETER: updated, **new_states}
     for name, tensor in checked.items():
-        _check_result(builder, name, tensor, types[_PARAMETER])
+        check_result(builder, f"the new {name}", tensor, types[_PARAMETER], of="the parameter's type")
     return TracedUpdate(
         graph=builder.build(outputs=list(checked.values())),
         updated_parameter_id=builder.value_id(updated),
@@ -81,16 +81,21 @@ def check_optimizer_inputs(optimizer_inputs: object) -> Mapping[str, Any]:
     return declared
 
 
-def check_update_rule(update: object, declared: tuple[str, ...]) -> tuple[str, ...]:
-    """The state names of a rule whose signature takes the declared optimizer inputs, or invalid_update_signature."""
+def check_update_rule(update: object, declared: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """The state names of a rule whose signature takes the declared optimizer inputs, or invalid_update_signature.
+
+    None declares what an optimizer requires.
+    """
     states: tuple[str, ...] = ()
     function: Any = update
     if isinstance(update, Optimizer):
         required = _names(update.required_optimizer_inputs, f"{rule_name(update)}.required_optimizer_inputs")
+        declared = required if declared is None else declared
         if set(required) != set(declared):
             raise _bad_signature(
                 f"{rule_name(update)} requires the optimizer inputs {sorted(required)}; declared are {sorted(declared)}"
             )
+        _check_followers(update, required)
         states = _names(update.state, f"{rule_name(update)}.state")
         for name in states:
             _check_name(name, taken=(_PARAMETER, _GRADIENT, *declared), kind="state")
@@ -101,7 +106,7 @@ def check_update_rule(update: object, declared: tuple[str, ...]) -> tuple[str, .
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise _bad_signature(f"the signature of {rule_name(update)} cannot be read: {error}") from error
-    keywords = dict.fromkeys((_PARAMETER, _GRADIENT, *declared, *states))
+    keywords = dict.fromkeys((_PARAMETER, _GRADIENT, *(declared or ()), *states))
     try:
         signature.bind(**keywords)
     except TypeError as error:
@@ -109,6 +114,33 @@ def check_update_rule(update: object, declared: tuple[str, ...]) -> tuple[str, .
             f"{rule_name(update)}{signature} does not take the keywords {list(keywords)}: {error}"
         ) from error
     return states
+
+
+def gradient_input_names(update: UpdateRule) -> tuple[str, ...]:
+    """The optimizer inputs that a rule computes from all gradients; none for a plain function."""
+    if not isinstance(update, Optimizer):
+        return ()
+    return _names(update.gradient_inputs, f"{rule_name(update)}.gradient_inputs")
+
+
+def _check_followers(update: Optimizer, required: tuple[str, ...]) -> None:
+    """The inputs that follow from the step number or from the gradients are required ones; none follows from both."""
+    from_gradients, from_step = gradient_input_names(update), update.step_inputs
+    if not isinstance(from_step, Mapping) or not all(map(callable, from_step.values())):
+        raise _bad_signature(
+            f"{rule_name(update)}.step_inputs must map names of optimizer inputs to functions of the step number, got"
+            f" {quote(from_step)}"
+        )
+    for label, names in (("gradient_inputs", from_gradients), ("step_inputs", from_step)):
+        for name in names:
+            if name not in required:
+                raise _bad_signature(
+                    f"{rule_name(update)}.{label} names {quote(name)}, which is none of the required optimizer inputs"
+                    f" {sorted(required)}"
+                )
+    for name in from_gradients:
+        if name in from_step:
+            raise _bad_signature(f"{rule_name(update)} has {name!r} among its gradient_inputs and its step_inputs")
 
 
 def rule_name(update: object) -> str:
@@ -144,14 +176,15 @@ def _split_result(result: object, states: tuple[str, ...], rule: str) -> tuple[T
     )
 
 
-def _check_result(builder: TensorGraphBuilder, name: str, tensor: Tensor, expected: TensorType) -> None:
+def check_result(builder: TensorGraphBuilder, label: str, tensor: Tensor, expected: TensorType, *, of: str) -> None:
+    """Refuses a tensor of another trace or of another type than `expected`, which is `of`: invalid_update_output."""
     try:
         type_ = builder.type_of(tensor)
     except ValueError as error:
-        raise AutodiffError("invalid_update_output", f"the new {name} is a tensor of another trace: {error}") from error
+        raise AutodiffError("invalid_update_output", f"{label} is a tensor of another trace: {error}") from error
     if type_ is None:
-        raise AutodiffError("invalid_update_output", f"the new {name} is untyped; compute it from the given tensors")
-    wrong = f"the new {name} is {type_}, not of the parameter's type {expected}"
+        raise AutodiffError("invalid_update_output", f"{label} is untyped; compute it from the given tensors")
+    wrong = f"{label} is {type_}, not of {of} {expected}"
     if type_.dtype != expected.dtype:
         raise AutodiffError("invalid_update_output", wrong)
     try:

@@ -6,7 +6,7 @@ results = NumpyFunction(program)({"v0": x, "v1": y})
 
 from __future__ import annotations
 
-from tinychain.autodiff.backends.numpy.array import Array, NumpyFunction, bind_input, compute
+from tinychain.autodiff.backends.numpy.array import Array, NumpyFunction, bind_input, compute, compute_ufunc
 from tinychain.autodiff.backends.numpy.limited import limited_registry
 from tinychain.autodiff.backends.numpy.reference import ReferenceHandler, reference_dispatch, reference_registry
 
@@ -16,6 +16,7 @@ __all__ = [
     "ReferenceHandler",
     "bind_input",
     "compute",
+    "compute_ufunc",
     "limited_registry",
     "reference_dispatch",
     "reference_registry",

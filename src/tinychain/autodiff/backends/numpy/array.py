@@ -20,6 +20,7 @@ from tinychain.autodiff.types import (
     TensorType,
     bind,
     bind_shape,
+    check_literal,
     is_sequence,
     parse_bindings,
     parse_type,
@@ -32,10 +33,11 @@ DTYPES: Final[Mapping[str, np.dtype[Any]]] = {"f32": np.dtype(np.float32), "f64"
 class Array:
     """An input, or `function(*operands, **op_params)`. `type` is None where the program does not say.
 
-    `symbols` holds what the operation itself says about symbols: a dim `N` that meets a 3 is 3.
+    `symbols` holds what the operation itself says about symbols: a dim `N` that meets a 3 is 3. `ufunc` is what
+    `function` calls, if it is a universal function, whose result shares no memory with its operands.
     """
 
-    __slots__ = ("function", "op_params", "operands", "symbols", "type")
+    __slots__ = ("function", "op_params", "operands", "symbols", "type", "ufunc")
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class Array:
         self.operands = tuple(operands)
         self.op_params = dict(op_params or {})
         self.symbols: dict[str, int] = {}
+        self.ufunc: np.ufunc | None = None
 
 
 def bind_input(dependency: ValueDependency) -> Array:
@@ -70,12 +73,28 @@ def compute(context: OperationContext, function: Callable[..., Any], **op_params
     return array
 
 
+def compute_ufunc(context: OperationContext, ufunc: np.ufunc) -> Array:
+    """`compute` for a universal function of the operands and of the literal, if the operation has one.
+
+    One that works element by element writes over an operand that nobody reads any more, where it can.
+    """
+    literals = tuple(map(check_literal, context.op_params.values()))
+    array = compute(context, partial(_with_literals, ufunc, literals) if literals else ufunc)
+    array.ufunc = ufunc
+    return array
+
+
+def _with_literals(ufunc: np.ufunc, literals: tuple[float, ...], x: Any, out: Any = None) -> Any:
+    return ufunc(x, *literals, out=out)
+
+
 class _Instruction(NamedTuple):
     function: Callable[..., Any]
     symbolic: Mapping[str, Any]  # params with symbols in them, which a call resolves
     operands: tuple[int, ...]
     result: int
     dead: tuple[int, ...]
+    overwritten: int | None  # a dead operand whose memory takes the result
 
 
 class NumpyFunction:
@@ -131,8 +150,10 @@ class NumpyFunction:
         ]
         slots[: len(given)] = given
         get = slots.__getitem__
-        for function, symbolic, operands, result, dead in self._code:
-            if symbolic:
+        for function, symbolic, operands, result, dead, overwritten in self._code:
+            if overwritten is not None:
+                slots[result] = function(*map(get, operands), out=slots[overwritten])
+            elif symbolic:
                 slots[result] = function(*map(get, operands), **_resolve(symbolic, symbols))
             else:
                 slots[result] = function(*map(get, operands))
@@ -166,6 +187,7 @@ def _check_operands(value_id: str, array: Array, slots: Mapping[int, int]) -> No
 
 def _assemble(results: Sequence[Array], slots: Mapping[int, int], kept: set[int]) -> list[_Instruction]:
     """The instructions in order, each with the slots that nothing reads after it."""
+    own = _own(results, slots)
     live = set(kept)
     code = []
     for array in reversed(results):
@@ -177,9 +199,28 @@ def _assemble(results: Sequence[Array], slots: Mapping[int, int], kept: set[int]
         fixed = {key: value for key, value in array.op_params.items() if key not in symbolic}
         assert array.function is not None  # only inputs have none
         function = partial(array.function, **fixed) if fixed else array.function
-        code.append(_Instruction(function, symbolic, operands, result, dead))
+        code.append(_Instruction(function, symbolic, operands, result, dead, _overwritten(array, slots, own & {*dead})))
     code.reverse()
     return code
+
+
+def _own(results: Sequence[Array], slots: Mapping[int, int]) -> set[int]:
+    """The slots whose memory nothing else can share: universal functions make them, and nothing else reads them."""
+    own = {slots[id(array)] for array in results if array.ufunc is not None}
+    for array in results:
+        if array.ufunc is None:
+            own.difference_update([slots[id(operand)] for operand in array.operands])
+    return own
+
+
+def _overwritten(array: Array, slots: Mapping[int, int], free: set[int]) -> int | None:
+    """The slot of the first free operand that has exactly the result's type, for what works element by element."""
+    if array.ufunc is None or array.ufunc.signature is not None or array.type is None or not array.type.shape:
+        return None
+    for operand in array.operands:
+        if operand.type == array.type and slots[id(operand)] in free:
+            return slots[id(operand)]
+    return None
 
 
 def _has_symbol(value: Any) -> bool:

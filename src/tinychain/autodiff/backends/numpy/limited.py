@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from tinychain.autodiff.backends.numpy.array import DTYPES, Array, compute
+from tinychain.autodiff.backends.numpy.array import DTYPES, Array, compute, compute_ufunc
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.expansion import fill_descriptor
 from tinychain.autodiff.lowering import OperationContext, OperationHandlerRegistry
@@ -25,22 +25,20 @@ def limited_registry() -> OperationHandlerRegistry:
     class Add:
         def lower(self, context: OperationContext) -> Array:
             _check_equal_shapes(context)
-            return compute(context, np.add)
+            return compute_ufunc(context, np.add)
 
     @registry.handler(MulOperator)
     class Mul:
         def lower(self, context: OperationContext) -> Array:
-            if "right_literal" in context.op_params:
-                literal = float(context.op_params["right_literal"])
-                return compute(context, lambda x: x * literal)
-            _check_equal_shapes(context)
-            return compute(context, np.multiply)
+            if "right_literal" not in context.op_params:
+                _check_equal_shapes(context)
+            return compute_ufunc(context, np.multiply)
 
     @registry.handler(MatmulOperator)
     class Matmul:
         def lower(self, context: OperationContext) -> Array:
             _check_equal_shapes(context, batch_only=True)
-            return compute(context, np.matmul)
+            return compute_ufunc(context, np.matmul)
 
     @registry.handler(FillOperator)
     class Fill:

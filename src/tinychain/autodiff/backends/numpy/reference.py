@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinychain.autodiff.backends.numpy.array import Array, compute
+from tinychain.autodiff.backends.numpy.array import Array, compute, compute_ufunc
 from tinychain.autodiff.graph import TensorNodeRecord, TensorOperator
 from tinychain.autodiff.lowering import OperationContext, OperationHandlerRegistry
 from tinychain.autodiff.operators import OPERATORS
@@ -20,7 +20,10 @@ class ReferenceHandler:
         self.operator_type = operator_type
 
     def lower(self, context: OperationContext) -> Array:
-        return compute(context, partial(context.operator.reference, np), **context.op_params)
+        operator = context.operator
+        if operator.ufunc is not None:
+            return compute_ufunc(context, getattr(np, operator.ufunc))
+        return compute(context, partial(operator.reference, np), **context.op_params)
 
 
 def reference_registry() -> OperationHandlerRegistry:
