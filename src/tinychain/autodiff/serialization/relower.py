@@ -1,0 +1,76 @@
+"""Parts of a step to a compiled step again: its artifacts are lowered for a backend, in the order of a compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import TypeAlias
+
+from tinychain.autodiff.dependencies import DependencyAnalysis, Schedule
+from tinychain.autodiff.lowering import LoweredProgram
+from tinychain.autodiff.serialization.parts import GradientInputsPart, StepParts, UpdatePart
+from tinychain.autodiff.serialization.step_checks import AnalysedParts
+from tinychain.autodiff.training import CompiledTrainingStep, GradientInputs, ParameterCompilation
+
+Lower: TypeAlias = Callable[[DependencyAnalysis, Schedule], LoweredProgram]
+
+
+def lower_parts(parts: StepParts, analysed: AnalysedParts, lower: Lower) -> CompiledTrainingStep:
+    """The compiled step. What `lower` raises passes unchanged."""
+    forward = lower(*analysed.forward)
+    derivative = lower(*analysed.derivative)
+    gradient_inputs = None
+    if parts.gradient_inputs is not None and analysed.gradient_inputs is not None:
+        gradient_inputs = _gradient_inputs(parts.gradient_inputs, lower(*analysed.gradient_inputs))
+    updates: dict[int, Callable[..., ParameterCompilation]] = {}
+    parameters = []
+    for part in parts.parameters:
+        if part.update not in updates:
+            updates[part.update] = _recorder(parts.updates[part.update], lower(*analysed.updates[part.update]))
+        parameters.append(updates[part.update](part.name, part.value_id, part.gradient_value_id))
+    return CompiledTrainingStep(
+        source_forward_graph=parts.forward.source,
+        source_derivative_program=parts.derivative.source,
+        lowered_forward_graph=parts.forward.lowered,
+        lowered_derivative_program=parts.derivative.lowered,
+        forward=forward,
+        derivative=derivative,
+        input_value_ids=MappingProxyType(dict(parts.input_value_ids)),
+        loss_value_id=parts.loss_value_id,
+        forward_capture_value_ids=parts.forward_capture_value_ids,
+        seed_value_ids=parts.seed_value_ids,
+        parameters=tuple(parameters),
+        provenance=parts.provenance,
+        gradient_inputs=gradient_inputs,
+    )
+
+
+def _gradient_inputs(part: GradientInputsPart, program: LoweredProgram) -> GradientInputs:
+    return GradientInputs(
+        source_graph=part.unit.source,
+        lowered_graph=part.unit.lowered,
+        program=program,
+        input_value_ids=MappingProxyType(dict(part.input_value_ids)),
+        output_value_ids=MappingProxyType(dict(part.output_value_ids)),
+    )
+
+
+def _recorder(part: UpdatePart, program: LoweredProgram) -> Callable[[str, str, str], ParameterCompilation]:
+    """Makes the records of the parameters that share an update; they share its mappings too."""
+    inputs = MappingProxyType(dict(part.input_value_ids))
+    states = MappingProxyType(dict(part.updated_state_value_ids))
+
+    def record(name: str, value_id: str, gradient: str) -> ParameterCompilation:
+        return ParameterCompilation(
+            name=name,
+            value_id=value_id,
+            gradient_value_id=gradient,
+            source_update_graph=part.unit.source,
+            lowered_update_graph=part.unit.lowered,
+            update=program,
+            update_input_value_ids=inputs,
+            updated_parameter_value_id=part.updated_parameter_value_id,
+            updated_state_value_ids=states,
+        )
+
+    return record

@@ -1,0 +1,144 @@
+"""Whether the parts of a step belong together, judged by the analysis that lowering needs anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tinychain.autodiff.dependencies import DependencyAnalysis, Schedule, analyze_graph, analyze_program
+from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.graph import TensorGraph
+from tinychain.autodiff.serialization.faults import Fault
+from tinychain.autodiff.serialization.parts import StepParts, Unit, UpdatePart
+from tinychain.autodiff.walks import first_duplicate
+
+Analysed: TypeAlias = tuple[DependencyAnalysis, Schedule]
+
+
+@dataclass(frozen=True)
+class AnalysedParts:
+    """The analysis and the order by which to lower each unit."""
+
+    forward: Analysed
+    derivative: Analysed
+    updates: tuple[Analysed, ...]
+    gradient_inputs: Analysed | None
+
+
+def analyse_parts(parts: StepParts) -> AnalysedParts:
+    """A Fault for parts that could not come from one `compile_training_step`."""
+    _check_names(parts)
+    _check_ids(parts)
+    inputs = {*parts.input_value_ids.values()}
+    forward = _analysed_graph(".forward", parts.forward, inputs)
+    extra = parts.gradient_inputs
+    return AnalysedParts(
+        forward=forward,
+        derivative=_analysed_derivative(parts),
+        updates=tuple(
+            [
+                _analysed_graph(f".updates[{index}]", update.unit, {*update.input_value_ids.values()})
+                for index, update in enumerate(parts.updates)
+            ]
+        ),
+        gradient_inputs=None
+        if extra is None
+        else _analysed_graph(".gradient_inputs", extra.unit, {*extra.input_value_ids.values()}),
+    )
+
+
+def _check_names(parts: StepParts) -> None:
+    provenance, source = parts.provenance, parts.derivative.source.metadata
+    parameters = parts.parameters
+    repeated = first_duplicate([part.name for part in parameters])
+    if repeated is not None:
+        raise Fault(".parameters", "a name for each parameter", f"{quote(repeated)} twice")
+    _check_same(".provenance.parameter_names", provenance.parameter_names, [part.name for part in parameters])
+    _check_same(".provenance.wrt_signature", provenance.wrt_signature, [part.value_id for part in parameters])
+    _check_same(".provenance.seed_value_ids", provenance.seed_value_ids, parts.seed_value_ids)
+    _check_same(".provenance.input_names", sorted(provenance.input_names), sorted(parts.input_value_ids))
+    _check_same(".derivative.source.metadata.wrt_signature", source.wrt_signature, provenance.wrt_signature)
+    for name in ("source_graph_id", "transform_version", "tensor_op_contract_version"):
+        _check_same(f".provenance.{name}", getattr(provenance, name), getattr(source, name))
+    for index, update in enumerate(parts.updates):
+        states = update.updated_state_value_ids
+        names = {"parameter", "gradient", *provenance.optimizer_input_names, *states}
+        _check_same(f".updates[{index}].input_value_ids", sorted(update.input_value_ids), sorted(names))
+    if parts.gradient_inputs is not None:
+        names = set(parts.gradient_inputs.input_value_ids)
+        _check_same(".gradient_inputs.input_value_ids", sorted(names), sorted(provenance.parameter_names))
+        given = parts.gradient_inputs.output_value_ids
+        _check_all(
+            ".gradient_inputs.output_value_ids", given, {*provenance.optimizer_input_names}, "an optimizer input"
+        )
+
+
+def _check_ids(parts: StepParts) -> None:
+    selected = {*parts.forward.outputs}
+    _check_all(".loss_value_id", [parts.loss_value_id], selected, "an output of forward")
+    _check_all(".forward_capture_value_ids", parts.forward_capture_value_ids, selected, "an output of forward")
+    gradients, gradient_outputs = parts.derivative.source.gradients, {*parts.derivative.outputs}
+    for index, part in enumerate(parts.parameters):
+        path = f".parameters[{index}]"
+        _check_same(f"{path}.value_id", part.value_id, parts.input_value_ids.get(part.name))
+        _check_same(f"{path}.gradient_value_id", part.gradient_value_id, gradients.get(part.value_id))
+        _check_all(f"{path}.gradient_value_id", [part.gradient_value_id], gradient_outputs, "an output of derivative")
+        if not 0 <= part.update < len(parts.updates):
+            raise Fault(f"{path}.update", f"a position below {len(parts.updates)}", quote(part.update))
+    for index, update in enumerate(parts.updates):
+        _check_update(f".updates[{index}]", update)
+    if parts.gradient_inputs is not None:
+        ids, outputs = parts.gradient_inputs.output_value_ids.values(), {*parts.gradient_inputs.unit.outputs}
+        _check_all(".gradient_inputs.output_value_ids", ids, outputs, "an output of its program")
+
+
+def _check_update(path: str, update: UpdatePart) -> None:
+    outputs = {*update.unit.outputs}
+    parameter, states = update.updated_parameter_value_id, update.updated_state_value_ids
+    _check_all(f"{path}.updated_parameter_value_id", [parameter], outputs, "an output of the update")
+    _check_all(f"{path}.updated_state_value_ids", states.values(), outputs, "an output of the update")
+
+
+def _check_same(path: str, given: object, wanted: object) -> None:
+    if isinstance(wanted, (list, tuple)):
+        given, wanted = list(given), list(wanted)  # type: ignore[call-overload]
+    if given != wanted:
+        raise Fault(path, f"{quote(wanted)}, as the rest of the step has it", quote(given))
+
+
+def _check_all(path: str, ids: Iterable[str], known: AbstractSet[str], what: str) -> None:
+    for value_id in ids:
+        if value_id not in known:
+            raise Fault(path, what, quote(value_id))
+
+
+def _analysed_graph(path: str, unit: Unit[TensorGraph], bound: AbstractSet[str]) -> Analysed:
+    """The analysis of the lowered graph, whose inputs must be among those that the step names."""
+    analysis, order = _analysed(f"{path}.lowered", lambda: analyze_graph(unit.lowered, unit.outputs))
+    _check_all(f"{path}.lowered.inputs", [value.value_id for value in analysis.declared_inputs], bound, "a named input")
+    return analysis, order
+
+
+def _analysed_derivative(parts: StepParts) -> Analysed:
+    """The analysis of the lowered program. It captures what the source does, and forward gives all of it."""
+    unit, seeds = parts.derivative, parts.seed_value_ids
+    given = {parts.loss_value_id, *parts.forward_capture_value_ids}
+
+    def analysed(name: str, forward: TensorGraph) -> Analysed:
+        path = f".derivative.{name}"
+        analysis, order = _analysed(path, lambda: analyze_program(getattr(unit, name), forward, seeds, unit.outputs))
+        _check_all(path, [value.value_id for value in analysis.forward_captures], given, "a capture that forward gives")
+        return analysis, order
+
+    if unit.lowered is not unit.source or parts.forward.lowered is not parts.forward.source:
+        analysed("source", parts.forward.source)
+    return analysed("lowered", parts.forward.lowered)
+
+
+def _analysed(path: str, analyse: Callable[[], Analysed]) -> Analysed:
+    try:
+        return analyse()
+    except AutodiffError as error:
+        raise Fault(path, "an artifact that can be lowered", str(error)) from None
