@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -33,6 +34,16 @@ def _rule(column: int, width: int) -> str:
     return "-" * (width + 1) + (":" if column else "-")
 
 
+def exponent(points: Sequence[tuple[int, float]]) -> str:
+    """The slope of log(seconds) over log(size), by least squares; nothing for fewer than two points."""
+    if len(points) < 2:
+        return ""
+    logs = [(math.log(size), math.log(seconds)) for size, seconds in points]
+    mean_x, mean_y = (sum(values) / len(logs) for values in zip(*logs, strict=True))
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
+    return f"{slope:.3f}"
+
+
 def replace_between(page: str, name: str, table: str) -> str:
     """The page with `table` between its markers `<!-- name:begin -->` and `<!-- name:end -->`."""
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
@@ -43,6 +54,6 @@ def replace_between(page: str, name: str, table: str) -> str:
 
 def environment() -> str:
     """One line on what the numbers were measured with."""
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "jax"))
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "jax", "torch"))
     system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     return f"Measured on {system}, Python {sys.version.split()[0]}, {libraries}."

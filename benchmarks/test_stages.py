@@ -7,7 +7,6 @@ more run of the stage, its result included and its input excluded.
 from __future__ import annotations
 
 import gc
-import math
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks.tables import markdown
+from benchmarks.tables import exponent, markdown
 from benchmarks.workloads import SIDE, WORKLOADS, stages
 
 STAGES = ("trace", "generate", "expand", "analyse", "lower")
@@ -114,23 +113,16 @@ def time_table(costs: Costs) -> str:
             cells = [costs.get((name, nodes, column)) for column in columns]
             rows.append([f"{name}, {nodes:,}", *[_microseconds(cell) for cell in cells]])
         if len(sizes) > 1:
-            rows.append([f"{name}, exponent", *[exponent(costs, name, column) for column in columns]])
+            rows.append([f"{name}, exponent", *[exponent(_points(costs, name, column)) for column in columns]])
     return markdown(["graph, nodes", *columns], rows)
+
+
+def _points(costs: Costs, name: str, column: str) -> list[tuple[int, float]]:
+    return [(cost.nodes, cost.seconds) for key, cost in costs.items() if (key[0], key[2]) == (name, column)]
 
 
 def _microseconds(cost: Cost | None) -> str:
     return "" if cost is None else f"{cost.seconds / cost.nodes * 1e6:.2f}"
-
-
-def exponent(costs: Costs, name: str, column: str) -> str:
-    """The slope of log(seconds) over log(nodes), by least squares."""
-    found = [cost for key, cost in costs.items() if (key[0], key[2]) == (name, column)]
-    points = [(math.log(cost.nodes), math.log(cost.seconds)) for cost in found]
-    if len(points) < 2:
-        return ""
-    mean_x, mean_y = (sum(values) / len(points) for values in zip(*points, strict=True))
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
-    return f"{slope:.3f}"
 
 
 def memory_table(costs: Costs) -> str:

@@ -1,101 +1,148 @@
-"""A lowered training step against the same step written by hand in NumPy, interleaved in one run."""
+"""Training through the runner against the same steps written by hand in NumPy, interleaved in one run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from benchmarks.networks import spec
 from benchmarks.tables import markdown
-from tinychain.autodiff import (
-    TensorGraphBuilder,
-    generate,
-    lower_derivative_program,
-    lower_graph,
-    sgd_update,
-    trace_parameter_update,
-)
+from tinychain.autodiff import SGD, compile_training_step
 from tinychain.autodiff.backends.numpy import NumpyFunction, bind_input, reference_registry
+from tinychain.autodiff.runner import Trainer
 
-BATCH, FEATURES = 4096, 64
-RATE = 0.01
+BATCH, FEATURES, HIDDEN = 4096, 64, 64
+RATE = 1e-3
+STEPS = 10  # per turn
 DTYPES = {"f32": np.float32, "f64": np.float64}
 
-Step = Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
+Array = NDArray[Any]
+Weights = dict[str, Array]
+Step = Callable[[Array, Array, Weights], tuple[Array, Weights]]
 
 
-def lowered_step(x: NDArray[Any], y: NDArray[Any], dtype: str) -> Step:
-    """Linear regression with squared error and SGD: w -> (loss, next w), through trace, generate and lower."""
-    with TensorGraphBuilder() as builder:
-        tensors = [
-            builder.input(name, dtype=dtype, shape=shape)
-            for name, shape in {"x": x.shape, "y": y.shape, "w": (x.shape[1], 1)}.items()
-        ]
-        residual = tensors[0] @ tensors[2] - tensors[1]
-        loss = (residual * residual).mean()
-    graph = builder.build(outputs=loss)
-    x_id, y_id, w_id, loss_id = [builder.value_id(tensor) for tensor in (*tensors, loss)]
-    target: dict[str, Any] = {"handlers": reference_registry(), "bind_input": bind_input}
-    program = generate(graph, loss_id, [w_id], "seed")
-    derivative = lower_derivative_program(program, forward_graph=graph, seed_value_ids=["seed"], **target)
-    captures = [capture.value_id for capture in derivative.dependencies.forward_captures]
-    spec = {"dtype": dtype, "shape": [x.shape[1], 1]}
-    traced = trace_parameter_update(
-        sgd_update, parameter=spec, gradient=spec, optimizer_inputs={"learning_rate": {"dtype": dtype, "shape": []}}
+class Model(NamedTuple):
+    """A loss, the shapes of its weights, and its step in NumPy: as a person writes it, and operation by operation."""
+
+    loss: Callable[..., Any]
+    shapes: Mapping[str, tuple[int, ...]]
+    by_hand: Step
+    same_operations: Step
+
+
+def linear_loss(x: Any, y: Any, w: Any) -> Any:
+    residual = x @ w - y
+    return (residual * residual).mean()
+
+
+def linear_by_hand(x: Array, y: Array, weights: Weights) -> tuple[Array, Weights]:
+    """The gradient is simplified on paper."""
+    w, kind = weights["w"], x.dtype.type
+    residual = x @ w - y
+    return (residual * residual).mean(), {"w": w - kind(RATE) * (x.T @ (kind(2 / len(x)) * residual))}
+
+
+def linear_same_operations(x: Array, y: Array, weights: Weights) -> tuple[Array, Weights]:
+    w, kind = weights["w"], x.dtype.type
+    residual = x @ w - y
+    loss = (residual * residual).mean()
+    upstream = np.broadcast_to(np.ones((1, 1), x.dtype), residual.shape) / float(len(x))
+    return loss, {"w": w - kind(RATE) * (x.T @ (upstream * residual + upstream * residual))}
+
+
+def network_loss(x: Any, y: Any, a: Any, b: Any, w: Any) -> Any:
+    hidden = x @ a + b
+    residual = (hidden * hidden) @ w - y
+    return (residual * residual).mean()
+
+
+def network_by_hand(x: Array, y: Array, weights: Weights) -> tuple[Array, Weights]:
+    a, b, w, kind = weights["a"], weights["b"], weights["w"], x.dtype.type
+    hidden = x @ a + b
+    squared = hidden * hidden
+    residual = squared @ w - y
+    upstream = kind(2 / len(x)) * residual
+    in_hidden = (upstream @ w.T) * (2 * hidden)
+    rate = kind(RATE)
+    return (residual * residual).mean(), {
+        "a": a - rate * (x.T @ in_hidden),
+        "b": b - rate * in_hidden.sum(axis=0),
+        "w": w - rate * (squared.T @ upstream),
+    }
+
+
+def network_same_operations(x: Array, y: Array, weights: Weights) -> tuple[Array, Weights]:
+    a, b, w, kind = weights["a"], weights["b"], weights["w"], x.dtype.type
+    hidden = x @ a + b
+    squared = hidden * hidden
+    residual = squared @ w - y
+    loss = (residual * residual).mean()
+    mean = np.broadcast_to(np.ones((1, 1), x.dtype), residual.shape) / float(len(x))
+    upstream = mean * residual + mean * residual
+    in_squared = upstream @ w.T
+    in_hidden = in_squared * hidden + in_squared * hidden
+    rate = kind(RATE)
+    return loss, {
+        "a": a - rate * (x.T @ in_hidden),
+        "b": b - rate * in_hidden.sum(axis=0),
+        "w": w - rate * (squared.T @ upstream),
+    }
+
+
+MODELS = {
+    "linear": Model(linear_loss, {"w": (FEATURES, 1)}, linear_by_hand, linear_same_operations),
+    "network": Model(
+        network_loss,
+        {"a": (FEATURES, HIDDEN), "b": (HIDDEN,), "w": (HIDDEN, 1)},
+        network_by_hand,
+        network_same_operations,
+    ),
+}
+
+
+def by_runner(model: Model, x: Array, y: Array, weights: Weights, dtype: str) -> Callable[[], float]:
+    """Some steps of full-batch SGD; each call starts from the same weights and returns the last loss."""
+    step = compile_training_step(
+        model.loss,
+        inputs={name: spec(array.shape, dtype) for name, array in {"x": x, "y": y, **weights}.items()},
+        parameters=list(weights),
+        optimizer=SGD(),
+        optimizer_inputs={"learning_rate": spec((), dtype)},
+        handlers=reference_registry(),
+        bind_input=bind_input,
     )
-    forward_run = NumpyFunction(lower_graph(graph, outputs=[loss_id, *captures], **target))
-    derivative_run = NumpyFunction(derivative)
-    update_run = NumpyFunction(lower_graph(traced.graph, **target))
-    ids = traced.input_value_ids
-    seed, rate = np.ones((), x.dtype), np.full((), RATE, x.dtype)
 
-    def step(w: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        inputs = {x_id: x, y_id: y, w_id: w}
-        values = forward_run(inputs)
-        gradient = derivative_run({**inputs, **values, "seed": seed})[program.gradients[w_id]]
-        updated = update_run({ids["parameter"]: w, ids["gradient"]: gradient, ids["learning_rate"]: rate})
-        return values[loss_id], updated[traced.updated_parameter_id]
+    def run() -> float:
+        trainer = Trainer(step, backend=NumpyFunction, parameters=weights, optimizer_inputs={"learning_rate": RATE})
+        return trainer.fit({"x": x, "y": y}, epochs=STEPS).losses[-1]
 
-    return step
+    return run
 
 
-def by_hand_step(x: NDArray[Any], y: NDArray[Any]) -> Step:
-    """As a person writes it, with the gradient simplified on paper."""
-    scale, rate = x.dtype.type(2 / len(x)), x.dtype.type(RATE)
+def by_loop(step: Step, x: Array, y: Array, weights: Weights) -> Callable[[], float]:
+    def run() -> float:
+        now = weights
+        for _ in range(STEPS):
+            loss, now = step(x, y, now)
+        return float(loss)
 
-    def step(w: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        residual = x @ w - y
-        return (residual * residual).mean(), w - rate * (x.T @ (scale * residual))
-
-    return step
-
-
-def same_operations_step(x: NDArray[Any], y: NDArray[Any]) -> Step:
-    """The operations of the lowered programs, one NumPy call each, so that only the running of them differs."""
-    count, rate, seed = float(len(x)), x.dtype.type(RATE), np.ones((), x.dtype)
-
-    def step(w: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        residual = x @ w - y
-        loss = (residual * residual).mean()
-        upstream = np.broadcast_to(seed.reshape(1, 1), residual.shape) / count
-        return loss, w - rate * (x.T @ (upstream * residual + upstream * residual))
-
-    return step
+    return run
 
 
-def interleaved(steps: Sequence[Step], w: NDArray[Any], rounds: int) -> list[float]:
-    """The median seconds of each step, run by turns so that all see the same machine."""
-    seconds: list[list[float]] = [[] for _ in steps]
+def interleaved(runs: Sequence[Callable[[], float]], rounds: int) -> list[float]:
+    """The median seconds of a step of each, by turns, so that all see the same machine."""
+    seconds: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
-        for step, found in zip(steps, seconds, strict=True):
+        for run, found in zip(runs, seconds, strict=True):
             start = perf_counter()
-            step(w)
-            found.append(perf_counter() - start)
+            run()
+            found.append((perf_counter() - start) / STEPS)
     return [median(found) for found in seconds]
 
 
@@ -103,21 +150,25 @@ def interleaved(steps: Sequence[Step], w: NDArray[Any], rounds: int) -> list[flo
 def rows(add_table: Callable[[str, str], None]) -> Iterator[list[list[str]]]:
     found: list[list[str]] = []
     yield found
-    add_table("step", markdown(["dtype, us", "lowered", "by hand", "ratio", "same operations", "ratio"], found))
+    add_table("step", markdown(["model, us a step", "runner", "by hand", "ratio", "same operations", "ratio"], found))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_step(benchmark: Any, dtype: str, rows: list[list[str]], smoke: bool) -> None:
-    random = np.random.default_rng(0)
+@pytest.mark.parametrize("name", MODELS)
+def test_step(benchmark: Any, name: str, dtype: str, rows: list[list[str]], smoke: bool) -> None:
+    model, random = MODELS[name], np.random.default_rng(0)
     x = random.standard_normal((BATCH, FEATURES)).astype(DTYPES[dtype])
-    y, w = random.standard_normal((BATCH, 1)).astype(x.dtype), np.zeros((FEATURES, 1), x.dtype)
-    steps = [lowered_step(x, y, dtype), by_hand_step(x, y), same_operations_step(x, y)]
-    for result in zip(*[step(w) for step in steps], strict=True):
-        for other in result[1:]:
-            np.testing.assert_allclose(result[0], other, rtol=1e-4 if dtype == "f32" else 1e-11)
+    y = random.standard_normal((BATCH, 1)).astype(x.dtype)
+    weights = {weight: (random.standard_normal(shape) / 8).astype(x.dtype) for weight, shape in model.shapes.items()}
+    runs = [
+        by_runner(model, x, y, weights, dtype),
+        by_loop(model.by_hand, x, y, weights),
+        by_loop(model.same_operations, x, y, weights),
+    ]
+    losses = [run() for run in runs]
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-4 if dtype == "f32" else 1e-11)
 
-    interleaved(steps, w, rounds=5)
-    lowered, *others = benchmark.pedantic(interleaved, args=(steps, w, 5 if smoke else 2000), rounds=1)
-    benchmark.extra_info.update(lowered_s=lowered, by_hand_s=others[0], same_operations_s=others[1])
-    cells = [cell for other in others for cell in (f"{other * 1e6:.0f}", f"{lowered / other:.2f}")]
-    rows.append([dtype, f"{lowered * 1e6:.0f}", *cells])
+    runner, *others = benchmark.pedantic(interleaved, args=(runs, 2 if smoke else 100), rounds=1)
+    benchmark.extra_info.update(runner_s=runner, by_hand_s=others[0], same_operations_s=others[1])
+    cells = [cell for other in others for cell in (f"{other * 1e6:.0f}", f"{runner / other:.2f}")]
+    rows.append([f"{name}, {dtype}", f"{runner * 1e6:.0f}", *cells])
