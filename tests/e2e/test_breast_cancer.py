@@ -6,14 +6,26 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
-from tinychain.autodiff import AddOperator, FillOperator, MatmulOperator, MulOperator, ReshapeOperator
-from tinychain.autodiff.backends.numpy import limited_registry
+from tinychain.autodiff import (
+    AddOperator,
+    AutodiffError,
+    FillOperator,
+    MatmulOperator,
+    MulOperator,
+    ReshapeOperator,
+    Tensor,
+    TensorGraphBuilder,
+    TransposeOperator,
+    lower_graph,
+)
+from tinychain.autodiff.backends.numpy import bind_input, limited_registry
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "breast_cancer.py"
 OWNED = {AddOperator, MulOperator, MatmulOperator, FillOperator, ReshapeOperator}
@@ -46,11 +58,10 @@ def test_the_command_prints_the_refusal_the_accuracy_and_the_difference() -> Non
 
 @pytest.mark.parametrize(("dtype", "rtol"), [("f64", 1e-12), ("f32", 1e-5)])
 def test_the_limited_backend_trains_as_plain_numpy_does(job: ModuleType, dtype: str, rtol: float) -> None:
-    data, steps, rate = job.load(dtype), 50, 0.05
-    trainer = job.Trainer(job.expand(job.bind_transpose(job.trace(data, dtype))), limited_registry())
-    trained, losses = job.train(trainer, data, steps, rate, dtype)
+    (data, _), steps, rate = job.load(dtype), 50, 0.05
+    trained, report = job.train(job.compile_step(data, dtype, job.machine(), **job.EXPANSIONS), data, steps, rate)
 
-    x, y = data.x_train, data.y_train
+    x, y = data["x"], data["y"]
     w = np.zeros_like(trained)
     expected_losses = []
     for _ in range(steps):
@@ -60,11 +71,30 @@ def test_the_limited_backend_trains_as_plain_numpy_does(job: ModuleType, dtype: 
 
     assert trained.dtype == w.dtype
     assert np.max(np.abs(trained - w)) <= rtol * np.max(np.abs(w))
-    np.testing.assert_allclose(losses, expected_losses, rtol=rtol)
+    np.testing.assert_allclose(report.losses, expected_losses, rtol=rtol)
 
 
-def test_the_expanded_step_is_made_of_owned_operators_only(job: ModuleType) -> None:
-    step = job.expand(job.bind_transpose(job.trace(job.load("f64"), "f64")))
-    for artifact in (step.forward, step.derivative, step.update):
-        assert {type(node.operator) for node in artifact.nodes} <= OWNED
+def test_the_expanded_step_is_made_of_owned_operators_and_one_transpose_of_the_data(job: ModuleType) -> None:
+    data, _ = job.load("f64")
+    step = job.compile_step(data, "f64", job.machine(), **job.EXPANSIONS)
+    (w,) = step.parameters
+    nodes = [
+        *step.lowered_forward_graph.nodes,
+        *step.lowered_derivative_program.nodes,
+        *w.lowered_update_graph.nodes,
+    ]
+    (transpose,) = [node for node in nodes if type(node.operator) not in OWNED]
+    assert type(transpose.operator) is TransposeOperator
+    assert transpose.input_value_ids == [step.input_value_ids["x"]]
     assert set(limited_registry().supported_types()) == OWNED
+
+
+@pytest.mark.parametrize("computed", [lambda x: (x + x).T, lambda x: x.T.T])
+def test_the_host_transposes_nothing_that_the_machine_computes(
+    job: ModuleType, computed: Callable[[Tensor], Tensor]
+) -> None:
+    with TensorGraphBuilder() as builder:
+        result = computed(builder.input("x", dtype="f64", shape=(2, 3)))
+    with pytest.raises(AutodiffError, match="transposes a value that the machine computes") as caught:
+        lower_graph(builder.build(outputs=result), handlers=job.machine(), bind_input=bind_input)
+    assert caught.value.category == "unsupported_operator"
