@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import MISSING, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.types import Symbols, TensorType, Typespec, check_literal, is_sequence
@@ -30,6 +30,24 @@ class Sample(NamedTuple):
     shapes: tuple[tuple[int, ...], ...]
     op_params: Mapping[str, Any] = {}
     domain: tuple[float, float] = (-2.0, 2.0)
+
+
+class Decline(NamedTuple):
+    """The answer of a rule that does not apply, with the reason that the user reads."""
+
+    reason: str
+
+
+#: An exact rewrite of one node: emits a region that ends in the node's own value, or declines.
+ExpansionRule: TypeAlias = "Callable[[Emitter, TensorNodeRecord], Decline | None]"
+
+_Method = TypeVar("_Method", bound=Callable[..., "Decline | None"])
+
+
+def expansion(method: _Method) -> _Method:
+    """Marks a method `(self, emit, node)` of an operator class as a rule that legalization may apply."""
+    method.is_expansion = True  # type: ignore[attr-defined]  # functions take attributes
+    return method
 
 
 @dataclass(frozen=True, init=False)
@@ -93,6 +111,18 @@ class TensorOperator:
         One per element of an elementwise result, one per element that is reduced, 2 m n k of a matmul, none of a move.
         """
         return None
+
+    def expansion_level(self, result: TensorType, *operands: TensorType, **op_params: Any) -> int:
+        """Where a node stands in the order that makes rewriting end: its rules emit nodes of lower levels only."""
+        return 0
+
+    @property
+    def expansions(self) -> tuple[ExpansionRule, ...]:
+        """The rules of the class and of those that it extends, in the order of their definition, its own first."""
+        names = dict.fromkeys(
+            [name for cls in type(self).__mro__ for name, item in vars(cls).items() if hasattr(item, "is_expansion")]
+        )
+        return tuple([getattr(self, name) for name in names])
 
     @property
     def name(self) -> str:
