@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-peers lint format types bench bench-smoke all clean
+.PHONY: help run test test-slow test-peers lint format types bench bench-smoke legalize-table all clean
 
 help:
 	@echo "make run         train a classifier on real data, on a backend that can only add, multiply and matmul"
@@ -21,6 +21,7 @@ help:
 	@echo "make types       strict type check"
 	@echo "make bench       every benchmark; writes the tables of docs/performance.md"
 	@echo "make bench-smoke every benchmark at its smallest size; writes nothing"
+	@echo "make legalize-table  every operator on every ready target, verified; writes the table of docs/legalize.md"
 	@echo "make all         lint, types, test, test-slow, test-peers, bench-smoke"
 	@echo "make clean       remove $(VENV) and what tools left behind"
 
@@ -66,6 +67,9 @@ bench: $(STAMP)-dev,bench,peers
 
 bench-smoke: $(STAMP)-dev,bench,peers
 	$(BIN)/python -m pytest benchmarks --smoke --benchmark-columns=min
+
+legalize-table: $(STAMP)-dev,verify
+	$(BIN)/python -m benchmarks.legalize_table
 
 all: lint types test test-slow test-peers bench-smoke
 

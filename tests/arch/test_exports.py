@@ -26,6 +26,8 @@ EXPORTS = """
     OperationContext OperationHandler OperationHandlerRegistry lower_derivative_program lower_graph
     SGD Optimizer TracedUpdate sgd_update trace_parameter_update
     MaximumOperator MinimumOperator SqrtOperator ExpOperator LogOperator SignOperator
+    ConstantDescriptor ConstantOperator constant_descriptor transpose_by_constants
+    legalize Legalize Target ready_target
     Momentum Nesterov Adam AdamW ClipByValue ClipByGlobalNorm GradientInputs
 """.split()
 

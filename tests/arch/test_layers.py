@@ -17,15 +17,15 @@ from arch.source import PACKAGE, Module, plant, read_modules, resolve, room_of
 #: The house, bottom floor first. A room imports from lower floors and from itself, never from its own floor.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("types",),
-    ("graph",),
+    ("types", "literals"),
+    ("graph", "arrays"),
     ("emitter", "form", "walks"),
     ("operators", "hashing"),
     ("text", "dependencies", "reverse"),
     ("tracing", "lowering", "scheduler"),
     ("expansion",),
-    ("verify", "training"),
-    ("serialization", "inspection"),
+    ("training",),
+    ("verify", "serialization", "inspection"),
     ("",),  # the package itself, which exports from all below
     ("backends", "frontends", "runner"),
     ("cli",),
@@ -39,7 +39,7 @@ TYPE_ONLY = {("graph", "emitter"): "an operator's rules are given the emitter, w
 
 #: Where a third-party package may be imported: verify computes in prime fields, which python-flint does.
 THIRD_PARTY_ROOMS = ("backends", "frontends", "cli", "verify")
-NUMPY_ROOMS = (*THIRD_PARTY_ROOMS, "runner", "testing")
+NUMPY_ROOMS = (*THIRD_PARTY_ROOMS, "arrays", "runner", "testing")
 
 
 def layer_violations(modules: dict[str, Module]) -> list[str]:

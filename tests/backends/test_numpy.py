@@ -28,7 +28,8 @@ from tinychain.autodiff.lowering import OperationHandlerRegistry, lower_derivati
 from tinychain.autodiff.operators import OPERATORS, FillOperator, MulOperator
 from tinychain.autodiff.reverse import generate, joint_graph
 from tinychain.autodiff.scheduler import ExecutionScheduler
-from tinychain.autodiff.tracing import TensorGraphBuilder
+from tinychain.autodiff.text import format_text, parse_text
+from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder
 
 DTYPES: dict[str, Any] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
 
@@ -121,18 +122,34 @@ def gradients_three_ways(graph: TensorGraph, size: int) -> list[list[NDArray[Any
     return [[by_program[i] for i in ids], [by_graph[i] for i in ids], scheduled.gradients]
 
 
-@given(traced_graphs())
-def test_lowered_joint_and_scheduled_gradients_are_the_same(graph: TensorGraph) -> None:
-    for one, other, third in zip(*gradients_three_ways(graph, 3), strict=True):
-        np.testing.assert_array_equal(one, other)
-        np.testing.assert_array_equal(one, third)
+def check_the_same(graph: TensorGraph, size: int) -> None:
+    """The three ways agree, but for the last bits: of a view with a stride of zero BLAS adds in another order than of a
+    contiguous copy, and a capture is such a copy of what the joint graph reads as a view."""
+    for position, (one, *others) in enumerate(zip(*gradients_three_ways(graph, size), strict=True)):
+        for way, other in zip(("joint", "scheduled"), others, strict=True):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            # The absolute part is for what cancels: numbers of about 1 that are not quite zero afterwards.
+            apart = np.max(np.abs(one - other) / (1.0 + np.abs(one)), initial=0.0)
+            assert apart < 1e-13, f"gradient {position}, {way}"
+
+
+@given(traced_graphs().map(format_text))
+def test_lowered_joint_and_scheduled_gradients_are_the_same(text: str) -> None:
+    graph = parse_text(text)
+    assert isinstance(graph, TensorGraph)
+    check_the_same(graph, 3)
+
+
+def test_a_repeated_operand_of_matmul_gives_the_same_gradients_three_ways() -> None:
+    def product(x: Tensor) -> Tensor:
+        m = x.mean(axes=[0], keepdims=True).reshape([1, 1])
+        return (m @ m.broadcast_to([1, 3])).sum()
+
+    check_the_same(trace(product, [2]), 2)
 
 
 def test_symbolic_gradients_are_the_same_three_ways() -> None:
-    graph = trace(lambda x, w: (x @ w).sum(axes=[0]), ["N", 3], [3, 1])
-    for one, other, third in zip(*gradients_three_ways(graph, 5), strict=True):
-        np.testing.assert_array_equal(one, other)
-        np.testing.assert_array_equal(one, third)
+    check_the_same(trace(lambda x, w: (x @ w).sum(axes=[0]), ["N", 3], [3, 1]), 5)
 
 
 def test_the_dispatch_passes_a_refusal_of_its_operator_on() -> None:

@@ -58,6 +58,7 @@ TABLE = {
     "BroadcastReduceOperator": "broadcast_reduce",
     "TransposeOperator": "transpose",
     "FillOperator": "fill",
+    "ConstantOperator": "constant",
 }
 
 

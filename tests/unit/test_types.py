@@ -109,6 +109,7 @@ def test_an_absent_dtype_is_missing_dtype_metadata(spec: Any) -> None:
     with pytest.raises(AutodiffError, match="value 'q' declares no dtype") as caught:
         parse_type(spec, label="value 'q'")
     assert caught.value.category == "missing_dtype_metadata"
+    assert f'expected {{"dtype": "f32" or "f64", "shape": [...]}}, got {spec!r}' in caught.value.message
 
 
 @pytest.mark.parametrize("spec", [{"dtype": "f32"}, {"dtype": "f32", "shape": None}, {"dtype": "f32", "shape": [-1]}])

@@ -145,7 +145,7 @@ def analyze_program(
     """`analyze_derivative_dependencies` together with the nodes in the order of the local values."""
     check_program(program, "program")
     check_graph(forward_graph, "forward_graph")
-    seeds = _distinct_ids(seed_value_ids, "seed_value_ids")
+    seeds = distinct_ids(seed_value_ids, "seed_value_ids")
     inputs = forward_graph.inputs
     captures = producer_index(forward_graph.nodes, category="ambiguous_producer")
     producers = producer_index(program.nodes, category="ambiguous_producer")
@@ -260,7 +260,8 @@ def _results(nodes: Iterable[TensorNodeRecord]) -> Iterator[tuple[str, Typespec 
 # ------------------------------------------------------------------------------------------------- selection, origin
 
 
-def _distinct_ids(ids: object, argument: str) -> dict[str, None]:
+def distinct_ids(ids: object, argument: str) -> dict[str, None]:
+    """The ids in their order, each once; invalid_selected_output for what is no list of non-empty strs."""
     if not is_sequence(ids):
         raise AutodiffError("invalid_selected_output", f"{argument} must be a list of value ids, got {quote(ids)}")
     for value_id in ids:
@@ -272,7 +273,7 @@ def _distinct_ids(ids: object, argument: str) -> dict[str, None]:
 
 
 def _selected(outputs: object, *known: Collection[str], nodes: Iterable[TensorNodeRecord]) -> dict[str, None]:
-    selected = _distinct_ids(outputs, "outputs")
+    selected = distinct_ids(outputs, "outputs")
     if not selected:
         raise AutodiffError("invalid_selected_output", "outputs is empty; select at least one value")
     unknown = [value_id for value_id in selected if not any(value_id in ids for ids in known)]

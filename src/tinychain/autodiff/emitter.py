@@ -96,6 +96,30 @@ class Emitter:
         )
         return value_id
 
+    def repeat(
+        self,
+        node: TensorNodeRecord,
+        operands: Sequence[str],
+        into: str | None = None,
+        declared: Typespec | None = None,
+    ) -> str:
+        """Emits what an emitter has made before, for other operands of the same types; no rule runs again.
+
+        `declared` is the typespec that the result has already, where it has one.
+        """
+        value_id = self.mint_value() if into is None else into
+        self.nodes.append(
+            TensorNodeRecord(
+                node_id=self._mint_node(),
+                output_value_id=value_id,
+                operator=node.operator,
+                op_params=node.op_params,
+                input_value_ids=operands,
+                output_typespec=node.output_typespec if declared is None else declared,
+            )
+        )
+        return value_id
+
     def type(self, value_id: str) -> TensorType | None:
         """The type of a value; None where dtype or shape is unknown. A malformed shape raises."""
         return self._types.get(value_id) or self._read_type(value_id)

@@ -48,6 +48,8 @@ AUTODIFF_ERROR_CATEGORIES: Final[tuple[str, ...]] = (
     "unwritable_checkpoint",
     "invalid_verification",
     "not_equivalent",
+    "invalid_target",
+    "not_legalizable",
 )
 
 _KNOWN: Final = frozenset(AUTODIFF_ERROR_CATEGORIES)
@@ -128,3 +130,9 @@ def describe(error: BaseException) -> str:
     except Exception:
         text = "<its str raises>"
     return f"{type(error).__name__}: {text}"
+
+
+def qualified_name(function: object) -> str:
+    """The qualified name of a function or a class; that of its type for another callable, such as a partial."""
+    name = getattr(function, "__qualname__", None)
+    return name if isinstance(name, str) and name else type(function).__qualname__

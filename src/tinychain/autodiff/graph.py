@@ -33,9 +33,13 @@ class Sample(NamedTuple):
 
 
 class Decline(NamedTuple):
-    """The answer of a rule that does not apply, with the reason that the user reads."""
+    """The answer of a rule that does not apply, with the reason that the user reads.
+
+    `concerns` is false where the rule is for other forms of the operator, so that a reader learns nothing from it.
+    """
 
     reason: str
+    concerns: bool = True
 
 
 #: An exact rewrite of one node: emits a region that ends in the node's own value, or declines.
@@ -66,6 +70,12 @@ class TensorOperator:
     shape_category: ClassVar[str] = "malformed_derivative_ir"
     #: The array function, such as "add", that computes it from the operands and the right_literal, into new memory.
     ufunc: ClassVar[str | None] = None
+    #: Why no rule can rewrite what it computes; what the user reads of an operator that has no rule.
+    inexact: ClassVar[str] = "there is no rule for it"
+    #: How the result multiplies, for counting multiplicative depth: "never" (operands are moved and added up), "scale"
+    #: (so too, then once by a number of its own), "product" (of two operands, or of one and the right_literal),
+    #: "quotient" (a product with the reciprocal of the second). None: it is no polynomial, or nobody says.
+    multiplies: ClassVar[str | None] = None
     #: Examples that `tinychain.autodiff.testing.check_operator` runs through every check.
     samples: ClassVar[Sequence[Sample]] = ()
 
@@ -111,6 +121,13 @@ class TensorOperator:
         One per element of an elementwise result, one per element that is reduced, 2 m n k of a matmul, none of a move.
         """
         return None
+
+    def transposed(self, emit: Emitter, node: TensorNodeRecord, of: Callable[[str], str]) -> str | Decline:
+        """Emits the result with its last two axes swapped, from operands that are so swapped: their ids by `of`.
+
+        A vector operand comes as a column, a scalar as it is. Asked for results of rank 2 and more only.
+        """
+        return Decline(f"{self.name} has no transposed form")
 
     def expansion_level(self, result: TensorType, *operands: TensorType, **op_params: Any) -> int:
         """Where a node stands in the order that makes rewriting end: its rules emit nodes of lower levels only."""

@@ -6,12 +6,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 from tinychain.autodiff.errors import AutodiffError, describe, quote
 from tinychain.autodiff.form import check_graph
 from tinychain.autodiff.graph import TensorGraph, TensorNodeRecord, TensorOperator, plain
 from tinychain.autodiff.types import Typespec
+
+_LISTS: Final = ("shape", "target_shape", "perm")
 
 
 def content_hash(graph: TensorGraph) -> str:
@@ -39,7 +41,7 @@ def content_hash(graph: TensorGraph) -> str:
             (
                 node.node_id,
                 operator_text,
-                _params_text(node.op_params),
+                params_text(node.op_params),
                 node.input_value_ids,
                 node.output_value_id,
                 spec_text(node.output_typespec),
@@ -53,11 +55,15 @@ def content_hash(graph: TensorGraph) -> str:
     return digest.hexdigest()
 
 
-def _params_text(op_params: Mapping[str, Any]) -> str:
+def params_text(op_params: Mapping[str, Any]) -> str:
+    """The canonical form of a node's params, equal for equal ones only."""
     if len(op_params) == 1:
         ((key, value),) = op_params.items()
-        if type(value) is float and key == "right_literal" and isfinite(value):
-            return f'{{"right_literal": {value!r}}}'  # as JSON has it: the params of most nodes that have any
+        # The params of most nodes that have any, as JSON has them: a literal, or a shape or permutation of ints.
+        if key == "right_literal" and type(value) is float and isfinite(value):
+            return f'{{"right_literal": {value!r}}}'
+        if key in _LISTS and type(value) is list and {*map(type, value)} <= {int}:
+            return f'{{"{key}": {value!r}}}'
     return _canonical(op_params) if op_params else ""
 
 

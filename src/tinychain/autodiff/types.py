@@ -85,7 +85,8 @@ def parse_dtype(spec: object, *, label: str) -> str:
     dtype = spec_field(spec, "dtype")
     if not isinstance(dtype, str) or not dtype:
         raise AutodiffError(
-            "missing_dtype_metadata", f"{label} declares no dtype; expected a typespec with one, got {quote(spec)}"
+            "missing_dtype_metadata",
+            f'{label} declares no dtype; expected {{"dtype": "f32" or "f64", "shape": [...]}}, got {quote(spec)}',
         )
     return dtype
 
@@ -319,6 +320,12 @@ def reduced_shape(shape: Shape, axes: Collection[int], *, keepdims: bool) -> Sha
     if keepdims:
         return tuple([1 if axis in axes else dim for axis, dim in enumerate(shape)])
     return tuple([dim for axis, dim in enumerate(shape) if axis not in axes])
+
+
+def swapped(shape: Sequence[Dim]) -> Shape:
+    """The shape, of rank 2 at least, with its last two dims swapped."""
+    *batch, rows, columns = shape
+    return (*batch, columns, rows)
 
 
 def parse_permutation(perm: object, rank: int) -> tuple[int, ...]:

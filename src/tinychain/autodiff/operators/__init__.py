@@ -5,23 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from tinychain.autodiff.graph import TensorOperator
-from tinychain.autodiff.operators.constant import FillOperator
-from tinychain.autodiff.operators.contraction import MatmulOperator
-from tinychain.autodiff.operators.elementwise import AddOperator, DivOperator, MulOperator, SubOperator
-from tinychain.autodiff.operators.extremum import MaximumOperator, MinimumOperator
-from tinychain.autodiff.operators.movement import (
+from tinychain.autodiff.operators.constant import ConstantOperator, FillOperator
+from tinychain.autodiff.operators.contraction import (
     BroadcastOperator,
     BroadcastReduceOperator,
-    ReshapeOperator,
-    TransposeOperator,
-)
-from tinychain.autodiff.operators.reduction import (
-    MaxOperator,
-    MeanOperator,
-    MinOperator,
-    ProductOperator,
+    MatmulOperator,
     SumOperator,
 )
+from tinychain.autodiff.operators.elementwise import AddOperator, DivOperator, MulOperator, SubOperator
+from tinychain.autodiff.operators.extremum import MaximumOperator, MinimumOperator
+from tinychain.autodiff.operators.mean import MeanOperator
+from tinychain.autodiff.operators.movement import TransposeOperator
+from tinychain.autodiff.operators.reduction import MaxOperator, MinOperator, ProductOperator
+from tinychain.autodiff.operators.reshape import ReshapeOperator
 from tinychain.autodiff.operators.unary import ExpOperator, LogOperator, SignOperator, SqrtOperator
 
 OPERATORS: Final[tuple[type[TensorOperator], ...]] = (
@@ -46,6 +42,7 @@ OPERATORS: Final[tuple[type[TensorOperator], ...]] = (
     BroadcastReduceOperator,
     TransposeOperator,
     FillOperator,
+    ConstantOperator,
 )
 
 __all__ = [
@@ -53,6 +50,7 @@ __all__ = [
     "AddOperator",
     "BroadcastOperator",
     "BroadcastReduceOperator",
+    "ConstantOperator",
     "DivOperator",
     "ExpOperator",
     "FillOperator",

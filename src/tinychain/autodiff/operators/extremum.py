@@ -8,13 +8,15 @@ from typing import ClassVar
 
 from tinychain.autodiff.emitter import Emitter
 from tinychain.autodiff.graph import Sample, TensorNodeRecord
-from tinychain.autodiff.operators.elementwise import PAIRS, Elementwise, MulOperator, SubOperator
+from tinychain.autodiff.operators.elementwise import PAIRS, MulOperator, SubOperator, WithLiteral
+from tinychain.autodiff.operators.levels import Level
 from tinychain.autodiff.operators.unary import SignOperator
 
 
-class _Extremum(Elementwise):
-    params = ("right_literal",)
+class _Extremum(WithLiteral):
     samples = PAIRS + (Sample(((4, 3),), {"right_literal": 0.25}), Sample(((),), {"right_literal": 3}))
+
+    levels = (Level.FUNCTION_LITERAL, Level.FUNCTION_ALIGNED, Level.FUNCTION_BROADCASTING)
 
     #: The sign of x - y where the result is x.
     wins: ClassVar[float]
@@ -39,6 +41,7 @@ class MaximumOperator(_Extremum):
     """The larger of x and y, or of x and right_literal; NaN where either is, as in NumPy."""
 
     route_name = "maximum"
+    inexact = "the larger of two numbers is no polynomial; no exact form exists"
     ufunc = "maximum"
     wins = 1.0
 
@@ -47,5 +50,6 @@ class MinimumOperator(_Extremum):
     """The smaller of x and y, or of x and right_literal; NaN where either is, as in NumPy."""
 
     route_name = "minimum"
+    inexact = "the smaller of two numbers is no polynomial; no exact form exists"
     ufunc = "minimum"
     wins = -1.0

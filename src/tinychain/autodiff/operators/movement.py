@@ -1,58 +1,20 @@
-"""Operators that move or repeat elements, and the one that undoes a repetition."""
+"""The operator that moves elements to other places."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from tinychain.autodiff.emitter import Emitter
-from tinychain.autodiff.graph import Sample, TensorNodeRecord, TensorOperator
-from tinychain.autodiff.types import (
-    Symbols,
-    TensorType,
-    broadcast_plan,
-    check_floating,
-    check_same_count,
-    element_count,
-    parse_permutation,
-    parse_shape,
-)
+from tinychain.autodiff.graph import Decline, Sample, TensorNodeRecord
+from tinychain.autodiff.operators.levels import Level
+from tinychain.autodiff.operators.region import Region, SizedRegion, sized_rule, typed_rule
+from tinychain.autodiff.operators.reshape import Movement, ReshapeOperator
+from tinychain.autodiff.types import Symbols, TensorType, check_floating, parse_permutation
 
 
-class _Unary(TensorOperator):
-    def operand_count(self, op_params: Mapping[str, Any]) -> int:
-        return 1
-
-    def flops(self, result: TensorType, x: TensorType, **op_params: Any) -> int:
-        return 0
-
-
-class ReshapeOperator(_Unary):
-    """The same elements, in row-major order, in another shape. x: f[...] -> f[shape]."""
-
-    route_name = "reshape"
-    params = ("shape",)
-    shape_category = "shape_mismatch"
-    samples = (
-        Sample(((4, 3),), {"shape": [2, 6]}),
-        Sample(((1, 1),), {"shape": []}),
-        Sample(((),), {"shape": [1, 1, 1]}),
-    )
-
-    def result_type(self, symbols: Symbols, x: TensorType, *, shape: object = None) -> TensorType:
-        target = parse_shape(shape, label="reshape")
-        check_same_count(x.shape, target, symbols)
-        return TensorType(check_floating(x.dtype), target)
-
-    def vjp(self, emit: Emitter, node: TensorNodeRecord, g: str) -> Sequence[Callable[[], str]]:
-        (x,) = node.input_value_ids
-        return (lambda: emit(ReshapeOperator, g, shape=list(emit.shape(x))),)
-
-    def reference(self, xp: Any, x: Any, *, shape: Sequence[int]) -> Any:
-        return xp.reshape(x, tuple(shape))
-
-
-class TransposeOperator(_Unary):
+class TransposeOperator(Movement):
     """Axis i of the result is axis perm[i] of x."""
 
     route_name = "transpose"
@@ -61,6 +23,8 @@ class TransposeOperator(_Unary):
     samples = (
         Sample(((4, 3),), {"perm": [1, 0]}),
         Sample(((2, 3, 4),), {"perm": [2, 0, 1]}),
+        Sample(((2, 3, 4),), {"perm": [0, 2, 1]}),
+        Sample(((2, 1, 3),), {"perm": [1, 0, 2]}),
         Sample(((),), {"perm": []}),
     )
 
@@ -77,58 +41,42 @@ class TransposeOperator(_Unary):
     def reference(self, xp: Any, x: Any, *, perm: Sequence[int]) -> Any:
         return xp.transpose(x, tuple(perm))
 
+    def expansion_level(self, result: TensorType, *operands: TensorType, **op_params: Any) -> int:
+        return Level.TRANSPOSE_MATRIX if len(result.shape) == 2 else Level.TRANSPOSE
 
-class BroadcastOperator(_Unary):
-    """x repeated to `shape` by the rules of NumPy broadcasting."""
+    @typed_rule
+    def as_reshape(self, region: Region) -> Decline | None:
+        """Only axes of length 1 change places, or there are no elements."""
+        shape = region.operands[0].shape
+        order = [axis for axis in region.node.op_params["perm"] if shape[axis] != 1]
+        if order != sorted(order) and 0 not in shape:
+            return Decline(
+                "a transpose moves elements; a reshape does so only where the axes longer than 1 keep their order"
+            )
+        region.finish(ReshapeOperator, region.x, shape=list(region.result.shape))
+        return None
 
-    route_name = "broadcast"
-    params = ("shape",)
-    shape_category = "broadcast_shape_mismatch"
-    samples = (
-        Sample(((3, 1),), {"shape": [3, 4]}),
-        Sample(((3,),), {"shape": [2, 4, 3]}),
-        Sample(((),), {"shape": [2, 2]}),
-        Sample(((2, 3),), {"shape": [2, 3]}),
-    )
-
-    def result_type(self, symbols: Symbols, x: TensorType, *, shape: object = None) -> TensorType:
-        target = parse_shape(shape, label="broadcast")
-        broadcast_plan(x.shape, target, symbols)
-        return TensorType(check_floating(x.dtype), target)
-
-    def vjp(self, emit: Emitter, node: TensorNodeRecord, g: str) -> Sequence[Callable[[], str]]:
-        (x,) = node.input_value_ids
-        return (lambda: emit(BroadcastReduceOperator, g, target_shape=list(emit.shape(x))),)
-
-    def reference(self, xp: Any, x: Any, *, shape: Sequence[int]) -> Any:
-        return xp.broadcast_to(x, tuple(shape))
+    @sized_rule
+    def as_matrix_transpose(self, region: SizedRegion) -> Decline | None:
+        """Two blocks of axes change places: those of a matrix."""
+        sizes, order = moved_blocks(region.shapes[0], region.node.op_params["perm"])
+        if len(region.shape) == 2 or order != [1, 0]:
+            return Decline("a transpose moves elements; a matrix does so only in place of two blocks of more axes")
+        region.finish(TransposeOperator, region.reshaped(region.x, *sizes), perm=order)
+        return None
 
 
-class BroadcastReduceOperator(_Unary):
-    """The adjoint of a broadcast: x summed over the axes along which `target_shape` would be repeated to x's shape."""
+def moved_blocks(shape: Sequence[int], perm: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The same transpose with the fewest axes: a reshaped operand and its permutation.
 
-    route_name = "broadcast_reduce"
-    params = ("target_shape",)
-    shape_category = "broadcast_shape_mismatch"
-    samples = (
-        Sample(((3, 4),), {"target_shape": [3, 1]}),
-        Sample(((2, 4, 3),), {"target_shape": [3]}),
-        Sample(((2, 2),), {"target_shape": []}),
-        Sample(((2, 3),), {"target_shape": [2, 3]}),
-    )
-
-    def result_type(self, symbols: Symbols, x: TensorType, *, target_shape: object = None) -> TensorType:
-        target = parse_shape(target_shape, label="broadcast_reduce")
-        broadcast_plan(target, x.shape, symbols)
-        return TensorType(check_floating(x.dtype), target)
-
-    def vjp(self, emit: Emitter, node: TensorNodeRecord, g: str) -> Sequence[Callable[[], str]]:
-        (x,) = node.input_value_ids
-        return (lambda: emit(BroadcastOperator, g, shape=list(emit.shape(x))),)
-
-    def flops(self, result: TensorType, x: TensorType, **op_params: Any) -> int:
-        return element_count(x.shape)
-
-    def reference(self, xp: Any, x: Any, *, target_shape: Sequence[int]) -> Any:
-        axes = broadcast_plan(tuple(target_shape), x.shape, {})
-        return xp.reshape(xp.sum(x, axis=axes), tuple(target_shape))
+    Axes of length 1 go, and those that stay side by side are one.
+    """
+    kept = [axis for axis, dim in enumerate(shape) if dim != 1]
+    runs: list[list[int]] = []
+    for axis in [kept.index(axis) for axis in perm if shape[axis] != 1]:
+        if runs and axis == runs[-1][-1] + 1:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    blocks = sorted(runs)
+    return [prod([shape[kept[axis]] for axis in block]) for block in blocks], [blocks.index(run) for run in runs]

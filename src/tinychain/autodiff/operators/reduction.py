@@ -1,4 +1,4 @@
-"""Reductions over explicit axes."""
+"""Reductions over explicit axes: what they share, and those that have no derivative; `contraction` has the sum."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from typing import Any
 
 from tinychain.autodiff.emitter import Emitter
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.graph import Sample, TensorNodeRecord, TensorOperator
-from tinychain.autodiff.operators.constant import FillOperator
-from tinychain.autodiff.operators.contraction import MatmulOperator
-from tinychain.autodiff.operators.elementwise import DivOperator, MulOperator
-from tinychain.autodiff.operators.movement import BroadcastOperator, ReshapeOperator
+from tinychain.autodiff.graph import Decline, Sample, TensorNodeRecord, TensorOperator
+from tinychain.autodiff.operators.levels import Level
 from tinychain.autodiff.types import (
     Shape,
     Symbols,
@@ -22,10 +19,13 @@ from tinychain.autodiff.types import (
     is_sequence,
     normalize_axes,
     reduced_shape,
+    swapped,
 )
 
 
-class _Reduction(TensorOperator):
+class Reduction(TensorOperator):
+    """The arity, the params and the type rule that they all share."""
+
     params = ("axes", "keepdims")
     shape_category = "reduction_shape_mismatch"
     samples = (
@@ -57,9 +57,21 @@ class _Reduction(TensorOperator):
     def flops(self, result: TensorType, x: TensorType, **op_params: Any) -> int:
         return element_count(x.shape)
 
+    def expansion_level(self, result: TensorType, *operands: TensorType, **op_params: Any) -> int:
+        return Level.FUNCTION
+
     def reference(self, xp: Any, x: Any, *, axes: Sequence[int], keepdims: bool) -> Any:
         reduction = getattr(xp, self.xp_name)
         return reduction(x, axis=tuple(axes), keepdims=keepdims)
+
+    def transposed(self, emit: Emitter, node: TensorNodeRecord, of: Callable[[str], str]) -> str | Decline:
+        (x,) = node.input_value_ids
+        axes, keepdims = node.op_params["axes"], node.op_params["keepdims"]
+        rank = len(emit.shape(x))
+        if not keepdims and any(axis >= rank - 2 for axis in axes):
+            return Decline(f"{self.name} over axes {list(axes)} of rank {rank} drops one that would be swapped")
+        order = swapped(range(rank))  # where each axis goes, as the swap is its own inverse
+        return emit(type(self), of(x), axes=sorted([order[axis] for axis in axes]), keepdims=keepdims)
 
     @property
     def xp_name(self) -> str:
@@ -67,70 +79,25 @@ class _Reduction(TensorOperator):
         return self.route_name
 
 
-class SumOperator(_Reduction):
-    """The sum over `axes`, which may be symbolic. x: f[..., n, ...] -> f[...]."""
-
-    route_name = "sum"
-
-    def vjp(self, emit: Emitter, node: TensorNodeRecord, g: str) -> Sequence[Callable[[], str]]:
-        return (lambda: _spread(emit, node, g),)
-
-
-class MeanOperator(_Reduction):
-    """The arithmetic mean over `axes`; their dims must be ints. The mean of no elements is NaN, as in NumPy."""
-
-    route_name = "mean"
-
-    def result_type(
-        self, symbols: Symbols, x: TensorType, *, axes: object = None, keepdims: object = None
-    ) -> TensorType:
-        result = super().result_type(symbols, x, axes=axes, keepdims=keepdims)
-        element_count(_reduced_dims(x.shape, axes))
-        return result
-
-    def vjp(self, emit: Emitter, node: TensorNodeRecord, g: str) -> Sequence[Callable[[], str]]:
-        (x,) = node.input_value_ids
-        count = float_count(_reduced_dims(emit.shape(x), node.op_params.get("axes")))
-        return (lambda: emit(DivOperator, _spread(emit, node, g), right_literal=count),)
-
-    def as_matmuls(self, emit: Emitter, node: TensorNodeRecord) -> None:
-        """The mean over both axes of a matrix as two matmuls against ones and a scale, into the node's own value.
-
-        mean(x) = (ones[1, r] @ (x @ ones[c, 1])) * (1 / (r * c)), reshaped to a scalar unless `keepdims`.
-        """
-        (x,), out = node.input_value_ids, node.output_value_id
-        type_ = emit.type(x)
-        assert type_ is not None  # the pass refuses an untyped operand before it asks for an expansion
-        rows, columns = type_.shape
-        scale = 1.0 / float_count(type_.shape)
-
-        def ones(shape: list[Any]) -> str:
-            return emit(FillOperator, fill=1.0, dtype=type_.dtype, shape=shape)
-
-        row_sums = emit(MatmulOperator, x, ones([columns, 1]))
-        total = emit(MatmulOperator, ones([1, rows]), row_sums)
-        if node.op_params["keepdims"]:
-            emit(MulOperator, total, right_literal=scale, into=out)
-        else:
-            emit(ReshapeOperator, emit(MulOperator, total, right_literal=scale), shape=[], into=out)
-
-
-class MaxOperator(_Reduction):
+class MaxOperator(Reduction):
     """The largest element over `axes`. It has no derivative here."""
 
     route_name = "max"
+    inexact = "the largest of several numbers is no polynomial; no exact form exists"
 
 
-class MinOperator(_Reduction):
+class MinOperator(Reduction):
     """The smallest element over `axes`. It has no derivative here."""
 
     route_name = "min"
+    inexact = "the smallest of several numbers is no polynomial; no exact form exists"
 
 
-class ProductOperator(_Reduction):
+class ProductOperator(Reduction):
     """The product over `axes`. It has no derivative here."""
 
     route_name = "product"
+    inexact = "there is no rule for a product over axes; keep the factors in tensors of their own and multiply those"
 
     @property
     def xp_name(self) -> str:
@@ -156,15 +123,6 @@ def float_count(shape: Shape) -> float:
         ) from None
 
 
-def _reduced_dims(shape: Shape, axes: object) -> Shape:
+def reduced_dims(shape: Shape, axes: object) -> Shape:
+    """The dims that go."""
     return tuple([shape[axis] for axis in explicit_axes(axes, shape)])
-
-
-def _spread(emit: Emitter, node: TensorNodeRecord, g: str) -> str:
-    """The cotangent of a sum: g repeated along the reduced axes."""
-    (x,) = node.input_value_ids
-    shape = emit.shape(x)
-    if not node.op_params["keepdims"]:
-        axes = explicit_axes(node.op_params.get("axes"), shape)
-        g = emit(ReshapeOperator, g, shape=list(reduced_shape(shape, axes, keepdims=True)))
-    return emit(BroadcastOperator, g, shape=list(shape))

@@ -8,6 +8,7 @@ from typing import Any
 from tinychain.autodiff.emitter import Emitter
 from tinychain.autodiff.graph import Sample, TensorNodeRecord, TensorOperator
 from tinychain.autodiff.operators.elementwise import DivOperator, MulOperator
+from tinychain.autodiff.operators.levels import Level
 from tinychain.autodiff.types import Symbols, TensorType, check_floating, element_count
 
 _ANY = (Sample(((4, 3),)), Sample(((),)))
@@ -25,11 +26,18 @@ class _Unary(TensorOperator):
     def flops(self, result: TensorType, *operands: Any, **op_params: Any) -> int:
         return element_count(result.shape)
 
+    def transposed(self, emit: Emitter, node: TensorNodeRecord, of: Callable[[str], str]) -> str:
+        return emit(type(self), *map(of, node.input_value_ids))
+
+    def expansion_level(self, result: TensorType, *operands: TensorType, **op_params: Any) -> int:
+        return Level.FUNCTION
+
 
 class SqrtOperator(_Unary):
     """The square root. Below 0 it is NaN on NumPy; at 0 its slope is infinite."""
 
     route_name = "sqrt"
+    inexact = "a square root is no polynomial; no exact form exists"
     ufunc = "sqrt"
     samples = _POSITIVE
 
@@ -42,6 +50,7 @@ class ExpOperator(_Unary):
     """e ** x."""
 
     route_name = "exp"
+    inexact = "an exponential is no polynomial; no exact form exists"
     ufunc = "exp"
     samples = _ANY
 
@@ -53,6 +62,7 @@ class LogOperator(_Unary):
     """The natural logarithm."""
 
     route_name = "log"
+    inexact = "a logarithm is no polynomial; no exact form exists"
     ufunc = "log"
     samples = _POSITIVE
 
@@ -65,6 +75,7 @@ class SignOperator(_Unary):
     """-1, 0 or 1. Its gradient is zero and no refusal, as the gradient of a maximum is made of signs."""
 
     route_name = "sign"
+    inexact = "a sign is no polynomial; no exact form exists"
     ufunc = "sign"
     samples = _ANY
 

@@ -43,7 +43,7 @@ def format_text(artifact: TensorGraph | DerivativeProgram) -> str:
     return "\n".join(lines)
 
 
-class _NoText(Exception):
+class NoText(Exception):
     """A value without a text form: why, and the keys that lead to it from outside in."""
 
     def __init__(self, why: str, path: str = "") -> None:
@@ -58,7 +58,7 @@ class _NoText(Exception):
 
 
 def format_value(value: Any, depth: int = 0) -> str:
-    """Plain data as text; raises _NoText."""
+    """Plain data as text; raises NoText."""
     if value is True:
         return "true"
     if value is False:
@@ -73,17 +73,17 @@ def format_value(value: Any, depth: int = 0) -> str:
         text = format_string(str.__str__(value))
         return text if text[0] == '"' else f'"{text}"'
     if not isinstance(value, (*_LISTS, *_MAPPINGS)):
-        raise _NoText(f"got {quote(value)}; expected numbers, strings, None, lists and mappings of these")
+        raise NoText(f"got {quote(value)}; expected numbers, strings, None, lists and mappings of these")
     if depth == MAX_DEPTH:
-        raise _NoText(f"lists and mappings nest deeper than {MAX_DEPTH}")
+        raise NoText(f"lists and mappings nest deeper than {MAX_DEPTH}")
     if isinstance(value, _MAPPINGS):
         return format_mapping(value, depth)
     parts: list[str] = []
     try:
         for item in value:
             parts.append(format_value(item, depth + 1))
-    except _NoText as error:
-        raise _NoText(error.why, f"[{len(parts)}]{error.path}") from None
+    except NoText as error:
+        raise NoText(error.why, f"[{len(parts)}]{error.path}") from None
     return f"[{', '.join(parts)}]"
 
 
@@ -93,10 +93,10 @@ def format_mapping(value: Mapping[Any, Any], depth: int = 0) -> str:
     try:
         for key, item in value.items():
             if not isinstance(key, str):
-                raise _NoText("a key must be a str")
+                raise NoText("a key must be a str")
             parts.append(f"{format_string(key)}: {format_value(item, depth + 1)}")
-    except _NoText as error:
-        raise _NoText(error.why, f"[{quote(key)}]{error.path}") from None
+    except NoText as error:
+        raise NoText(error.why, f"[{quote(key)}]{error.path}") from None
     return f"{{{', '.join(parts)}}}"
 
 
@@ -145,7 +145,7 @@ class _Writer:
         for field in fields(DerivativeMetadata):
             try:
                 yield f"  metadata {field.name} = {format_value(getattr(program.metadata, field.name))}"
-            except _NoText as error:
+            except NoText as error:
                 raise error.at(f"metadata {field.name}") from None
         statements = [self._node(node) for node in program.nodes]
         yield from self._values(program.value_typespecs, program.nodes)
@@ -168,7 +168,7 @@ class _Writer:
         if node.op_params:
             try:
                 params = f" {format_mapping(node.op_params)}"
-            except _NoText as error:
+            except NoText as error:
                 raise error.at(f"node {quote(node.node_id)}: op_params") from None
         typespec = self._typespec(node.output_typespec, node.output_value_id)
         value_id = _id(node.output_value_id, "a node's output")
@@ -213,7 +213,7 @@ class _Writer:
         if text is None:
             try:
                 text = self._spec_texts[id(spec)] = f" : {format_typespec(spec)}"
-            except _NoText as error:
+            except NoText as error:
                 raise error.at(f"value {quote(value_id)}: typespec") from None
         return text
 

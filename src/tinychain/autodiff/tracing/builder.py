@@ -12,6 +12,7 @@ from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.form import check_nodes
 from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord, TensorOperator
 from tinychain.autodiff.reverse import generate
+from tinychain.autodiff.tracing.source import SourceLine, calling_line
 from tinychain.autodiff.tracing.tensor import ACTIVE, CAPTURED, Tensor
 from tinychain.autodiff.types import (
     FLOATING_DTYPES,
@@ -41,10 +42,14 @@ class TensorGraphBuilder:
     """Records the Tensor operations that run inside its context. A builder traces once.
 
     Values are v0, v1, ... and nodes n0, n1, ...; symbol bindings hold for the whole trace. An operation that fails
-    records nothing and binds nothing.
+    records nothing and binds nothing. With `record_lines`, which raises TypeError unless it is a bool, `source_lines`
+    tells where each node was written; artifacts and their hashes are the same with and without.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, record_lines: bool = False) -> None:
+        if not isinstance(record_lines, bool):
+            raise TypeError(f"record_lines must be a bool, got {quote(record_lines)}")
+        self._lines: dict[str, SourceLine] | None = {} if record_lines else None
         self._specs: dict[str, Typespec | None] = {}
         self._recorded_ids: set[str] = set()
         self._emit = Emitter(
@@ -84,6 +89,11 @@ class TensorGraphBuilder:
     def input_ids(self) -> dict[str, str]:
         """The value id of every declared input by name, in declaration order, as a copy."""
         return dict(self._inputs)
+
+    @property
+    def source_lines(self) -> dict[str, SourceLine]:
+        """Node id -> the file and the line outside of this package that made the node; empty unless recorded."""
+        return dict(self._lines or {})
 
     # ---------------------------------------------------------------------------------------------------- recording
 
@@ -153,6 +163,8 @@ class TensorGraphBuilder:
         for operand in node.input_value_ids:
             self._specs.setdefault(operand, None)
         self._specs[node.output_value_id] = node.output_typespec
+        if self._lines is not None:
+            self._note_line(self._lines)
 
     def mark_output(self, obj: object) -> None:
         """Makes a traced object an output of `build()`; marking again changes nothing."""
@@ -172,10 +184,17 @@ class TensorGraphBuilder:
         known = self._value_ids
         operand_ids = [known.get(id(operand)) or self._operand_id(operand) for operand in operands]
         value_id = self._emit.emit(operator, operand_ids, op_params)
+        if self._lines is not None:
+            self._note_line(self._lines)
         result = Tensor(self)
         known[id(result)] = value_id
         self._objects.append(result)
         return result
+
+    def _note_line(self, lines: dict[str, SourceLine]) -> None:
+        line = calling_line()
+        if line is not None:
+            lines[self._emit.nodes[-1].node_id] = line
 
     def _operand_id(self, operand: Tensor) -> str:
         """The id of an operand at its first use: a tensor of no trace becomes a free, untyped value of this one."""

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.errors import AutodiffError, qualified_name, quote
 from tinychain.autodiff.training.update import (
     UpdateRule,
     can_be_keyword,
     check_optimizer_inputs,
     check_update_rule,
     declared_type,
-    qualified_name,
 )
 from tinychain.autodiff.types import TensorType, is_sequence
 

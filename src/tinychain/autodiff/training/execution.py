@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from tinychain.autodiff.errors import AutodiffError
 from tinychain.autodiff.lowering import LoweredProgram
+from tinychain.autodiff.training.interface import duals
 from tinychain.autodiff.training.step import CompiledTrainingStep
 
 #: Makes a function of a lowered program: from the arrays that it requires to its outputs, both by value id.
@@ -29,6 +30,7 @@ class StepExecution:
 
     def __init__(self, step: CompiledTrainingStep, backend: Backend) -> None:
         self._step = step
+        self._duals = duals(step)
         self._functions: dict[int, tuple[Callable[[dict[str, Any]], Mapping[str, Any]], list[str]]] = {}
         shared = () if step.gradient_inputs is None else (step.gradient_inputs.program,)
         for program in (step.forward, step.derivative, *shared, *[record.update for record in step.parameters]):
@@ -40,6 +42,7 @@ class StepExecution:
     def forward(self, inputs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The loss at the inputs, by name and parameters among them; and the values that the derivative may read."""
         values = {self._step.input_value_ids[name]: array for name, array in inputs.items()}
+        values |= {dual: values[source].mT for dual, source in self._duals.items()}
         values |= self._run(self._step.forward, values)
         return values[self._step.loss_value_id], values
 

@@ -4,41 +4,74 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 
 from tinychain.autodiff.dependencies import ValueDependency
 from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.expansion.transposing import dual_source
 from tinychain.autodiff.hashing import content_hash
 from tinychain.autodiff.training.step import CompiledTrainingStep
-from tinychain.autodiff.types import TensorType, parse_type
+from tinychain.autodiff.types import TensorType, parse_type, swapped
 
 
 def input_types(step: CompiledTrainingStep) -> dict[str, TensorType]:
-    """The types of the inputs that the programs read, the parameters among them.
+    """The types of the inputs that the programs read, as they are or transposed, the parameters among them.
 
     Raises invalid_training_declaration for one that an expansion pass has declared, as it has no name.
     """
     names = {value_id: name for name, value_id in step.input_value_ids.items()}
+    sources = duals(step)
     types = {}
-    for value in (*step.forward.dependencies.declared_inputs, *step.derivative.dependencies.declared_inputs):
-        if value.value_id not in names:
-            raise AutodiffError(
-                "invalid_training_declaration",
-                f"a program reads the input {quote(value.value_id)}, which an expansion pass added without a name",
-            )
-        types[names[value.value_id]] = _type(value)
+    for value in _declared_inputs(step):
+        source = sources.get(value.value_id)
+        if source is None:
+            _check_named(value, names)
+        type_ = _type(value)
+        if source is not None:
+            type_ = type_._replace(shape=swapped(type_.shape))
+        types[names[source or value.value_id]] = type_
     return types
 
 
+def duals(step: CompiledTrainingStep) -> dict[str, str]:
+    """The transposed inputs that the programs read, each with the id of the input that it is the transpose of."""
+    inputs = set(step.input_value_ids.values())
+    sources = {value.value_id: dual_source(value.value_id) for value in _declared_inputs(step)}
+    return {value_id: source for value_id, source in sources.items() if source is not None and source in inputs}
+
+
+def _check_named(value: ValueDependency, named: Collection[str]) -> None:
+    if value.value_id not in named:
+        raise AutodiffError(
+            "invalid_training_declaration",
+            f"a program reads the input {quote(value.value_id)}, which an expansion pass added without a name",
+        )
+
+
+def _declared_inputs(step: CompiledTrainingStep) -> list[ValueDependency]:
+    return [*step.forward.dependencies.declared_inputs, *step.derivative.dependencies.declared_inputs]
+
+
 def optimizer_input_types(step: CompiledTrainingStep) -> dict[str, TensorType]:
-    """The types of those optimizer inputs that an update reads and that no program computes from the gradients."""
-    computed = () if step.gradient_inputs is None else step.gradient_inputs.output_value_ids
+    """The types of those optimizer inputs that an update reads and that no program computes from the gradients.
+
+    Raises invalid_training_declaration for an input that an expansion pass has added to one of these programs.
+    """
+    shared = step.gradient_inputs
+    computed = () if shared is None else shared.output_value_ids
+    if shared is not None:
+        gradients = set(shared.input_value_ids.values())
+        for value in shared.program.dependencies.required_inputs:
+            _check_named(value, gradients)
     types = {}
     for record in step.parameters:
         required = {value.value_id: value for value in record.update.dependencies.required_inputs}
+        for value in required.values():
+            _check_named(value, record.update_input_value_ids.values())
         for name in step.provenance.optimizer_input_names:
-            value = required.get(record.update_input_value_ids[name])
-            if value is not None and name not in computed:
-                types[name] = _type(value)
+            read = required.get(record.update_input_value_ids[name])
+            if read is not None and name not in computed:
+                types[name] = _type(read)
     return types
 
 

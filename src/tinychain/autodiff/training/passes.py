@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from tinychain.autodiff.errors import AutodiffError, describe, quote
+from tinychain.autodiff.errors import AutodiffError, describe, qualified_name, quote
 from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord, copy_node, copy_spec
-from tinychain.autodiff.training.update import qualified_name
 from tinychain.autodiff.types import is_sequence
 from tinychain.autodiff.walks import first_duplicate
 
@@ -41,6 +40,22 @@ class PassSequence:
             if not callable(item):
                 raise _violation(sequence.where(position), f"is no callable: {quote(item)}")
         return sequence
+
+    def for_forward_graph(self, graph: TensorGraph) -> PassSequence:
+        """The passes over a derivative program; one with a method of this name is asked for itself with the graph."""
+        asked = []
+        for position, item in enumerate(self.passes):
+            ask = getattr(item, "for_forward_graph", None)
+            try:
+                asked.append(item if ask is None else ask(graph))
+            except Exception as error:
+                raise _violation(self.where(position), f"raised {describe(error)} for the forward graph") from error
+        return replace(self, passes=tuple(asked))
+
+    @property
+    def recomputes_captures(self) -> bool:
+        """Whether a pass says of itself that what it no longer captures is computed again."""
+        return any(getattr(item, "recomputes_captures", None) is True for item in self.passes)
 
     def where(self, position: int) -> str:
         return f"expansion pass {self.labels[position]!r} at position {position} of the {self.kind} expansion sequence"
@@ -76,9 +91,14 @@ def run_passes(artifact: Artifact, sequence: PassSequence, obligations: Obligati
         kind: Any = TensorGraph if isinstance(artifact, TensorGraph) else DerivativeProgram
         if not isinstance(result, kind):
             raise _violation(where, f"returned a {type(result).__name__}: {quote(result)}; expected a {kind.__name__}")
-        _check_form(where, result)
-        _check_kept(where, artifact, result)
-        _check_obligations(where, obligations, artifact, result)
+        try:
+            _check_form(where, result)
+            _check_kept(where, artifact, result)
+            _check_obligations(where, obligations, artifact, result)
+        except AutodiffError:
+            raise
+        except Exception as error:  # such as a record that lacks a field, or a param without a truth value
+            raise _violation(where, f"returned an artifact that cannot be judged: {describe(error)}") from error
         artifact = result
     return artifact
 
@@ -120,6 +140,12 @@ def _check_form(where: str, result: TensorGraph | DerivativeProgram) -> None:
     for node in result.nodes:
         if not isinstance(node, TensorNodeRecord):
             raise _violation(where, f"returned the node {quote(node)}; expected a TensorNodeRecord")
+        if not isinstance(node.op_params, Mapping) or not is_sequence(node.input_value_ids):
+            raise _violation(
+                where,
+                f"returned node {quote(node.node_id)} with the op_params {quote(node.op_params)} and the"
+                f" input_value_ids {quote(node.input_value_ids)}; expected a mapping and a list",
+            )
         for id_ in (node.node_id, node.output_value_id, *node.input_value_ids):
             if not isinstance(id_, str):
                 raise _violation(where, f"returned a node with the id {quote(id_)}; expected a str")

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tinychain.autodiff.dependencies import DependencyAnalysis, ValueDependency, analyze_program
-from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.errors import AutodiffError, qualified_name, quote
 from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph
 from tinychain.autodiff.lowering import (
     FusionHook,
@@ -32,7 +32,6 @@ from tinychain.autodiff.training.passes import ExpansionPass, Obligations, PassS
 from tinychain.autodiff.training.update import (
     TracedUpdate,
     UpdateRule,
-    qualified_name,
     rule_name,
     trace_parameter_update,
 )
@@ -99,6 +98,11 @@ class CompiledTrainingStep(Record):
     provenance: TrainingStepProvenance
     gradient_inputs: GradientInputs | None = None
 
+    def __repr__(self) -> str:
+        """Short: the fields are whole programs."""
+        parameters, inputs = [", ".join(of) for of in (self.provenance.parameter_names, self.provenance.input_names)]
+        return f"<CompiledTrainingStep of {parameters} by {self.provenance.optimizer_label}, inputs {inputs}>"
+
     def parameter(self, name: str) -> ParameterCompilation:
         """The record of a parameter by name; invalid_training_declaration for another name."""
         for record in self.parameters:
@@ -149,7 +153,7 @@ def compile_training_step(
 
     declared = [value_id for value_id, _ in graph.inputs]
     lowered_graph = run_passes(graph, passes["forward"], Obligations(declared, (loss_id, *captures)))
-    lowered_program = run_passes(program, passes["derivative"], Obligations(seed=seed))
+    lowered_program = run_passes(program, passes["derivative"].for_forward_graph(lowered_graph), Obligations(seed=seed))
     if not (is_unchanged(lowered_graph, graph) and is_unchanged(lowered_program, program)):
         needs = _needs(analysis)
         del analysis, order  # they are larger than the program, and nobody needs them beside the new ones
@@ -227,8 +231,9 @@ def _needs(analysis: DependencyAnalysis) -> set[ValueDependency]:
 
 
 def _check_same_needs(before: set[ValueDependency], after: set[ValueDependency], *sequences: PassSequence) -> None:
-    """Expansion must not change what a derivative program needs from outside."""
-    if before != after:
+    """Expansion must not change what a derivative program needs from outside, unless it computes some of it again."""
+    may_shrink = any(sequence.recomputes_captures for sequence in sequences)
+    if not (after <= before if may_shrink else after == before):
         differing = sorted({value.value_id for value in before ^ after})
         applied = [sequence.where(position) for sequence in sequences for position in range(len(sequence.passes))]
         raise AutodiffError(

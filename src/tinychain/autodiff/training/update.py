@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from keyword import iskeyword
 from typing import Any, Final, TypeAlias
 
-from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.errors import AutodiffError, describe, qualified_name, quote
 from tinychain.autodiff.graph import Record, TensorGraph
 from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder
 from tinychain.autodiff.training.optimizers import Optimizer
 from tinychain.autodiff.types import TensorType, parse_type, unify_shapes
+from tinychain.autodiff.walks import first_duplicate
 
 _PARAMETER: Final = "parameter"
 _GRADIENT: Final = "gradient"
@@ -89,17 +90,20 @@ def check_update_rule(update: object, declared: tuple[str, ...] | None = None) -
     states: tuple[str, ...] = ()
     function: Any = update
     if isinstance(update, Optimizer):
-        required = _names(update.required_optimizer_inputs, f"{rule_name(update)}.required_optimizer_inputs")
+        required = _declared_names(update, "required_optimizer_inputs")
         declared = required if declared is None else declared
         if set(required) != set(declared):
             raise _bad_signature(
                 f"{rule_name(update)} requires the optimizer inputs {sorted(required)}; declared are {sorted(declared)}"
             )
         _check_followers(update, required)
-        states = _names(update.state, f"{rule_name(update)}.state")
+        states = _declared_names(update, "state")
         for name in states:
             _check_name(name, taken=(_PARAMETER, _GRADIENT, *declared), kind="state")
         function = update.update
+    if isinstance(update, type) and issubclass(update, Optimizer):
+        name = qualified_name(update)
+        raise _bad_signature(f"the update must be an Optimizer, got the class {name}; make one of it: {name}(...)")
     if not callable(function):
         raise _bad_signature(f"the update must be an Optimizer or a callable, got {quote(update)}")
     try:
@@ -120,12 +124,12 @@ def gradient_input_names(update: UpdateRule) -> tuple[str, ...]:
     """The optimizer inputs that a rule computes from all gradients; none for a plain function."""
     if not isinstance(update, Optimizer):
         return ()
-    return _names(update.gradient_inputs, f"{rule_name(update)}.gradient_inputs")
+    return _declared_names(update, "gradient_inputs")
 
 
 def _check_followers(update: Optimizer, required: tuple[str, ...]) -> None:
     """The inputs that follow from the step number or from the gradients are required ones; none follows from both."""
-    from_gradients, from_step = gradient_input_names(update), update.step_inputs
+    from_gradients, from_step = gradient_input_names(update), _read(update, "step_inputs")
     if not isinstance(from_step, Mapping) or not all(map(callable, from_step.values())):
         raise _bad_signature(
             f"{rule_name(update)}.step_inputs must map names of optimizer inputs to functions of the step number, got"
@@ -146,12 +150,6 @@ def _check_followers(update: Optimizer, required: tuple[str, ...]) -> None:
 def rule_name(update: object) -> str:
     """The class name of an optimizer; the qualified name of a function."""
     return type(update).__name__ if isinstance(update, Optimizer) else qualified_name(update)
-
-
-def qualified_name(function: object) -> str:
-    """The qualified name of a function or a class; that of its type for another callable, such as a partial."""
-    name = getattr(function, "__qualname__", None)
-    return name if isinstance(name, str) and name else type(function).__qualname__
 
 
 def _split_result(result: object, states: tuple[str, ...], rule: str) -> tuple[Tensor, dict[str, Tensor]]:
@@ -205,13 +203,28 @@ def declared_type(name: str, spec: object) -> TensorType:
         ) from error
 
 
-def _names(value: object, label: str) -> tuple[str, ...]:
+def _read(update: Optimizer, attribute: str) -> Any:
+    """An attribute of a rule, which may be a property of a user's own."""
+    try:
+        return getattr(update, attribute)
+    except AutodiffError:
+        raise
+    except Exception as error:
+        raise _bad_signature(f"{rule_name(update)}.{attribute} raised {describe(error)}") from error
+
+
+def _declared_names(update: Optimizer, attribute: str) -> tuple[str, ...]:
+    """The distinct names that a rule declares there."""
+    value, label = _read(update, attribute), f"{rule_name(update)}.{attribute}"
     if isinstance(value, (str, bytes)) or not isinstance(value, Collection):
         raise _bad_signature(f"{label} must be a collection of names, got {quote(value)}")
     names = tuple(value)
     for name in names:
         if not isinstance(name, str) or not name:
             raise _bad_signature(f"{label} must hold non-empty str names, got {quote(name)}")
+    duplicate = first_duplicate(names)
+    if duplicate is not None:
+        raise _bad_signature(f"{label} names {duplicate!r} twice")
     return names
 
 

@@ -8,26 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychain.autodiff.arrays import DTYPES, check_array
 from tinychain.autodiff.dependencies import ValueDependency
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.lowering import LoweredProgram, OperationContext
 from tinychain.autodiff.types import (
     TensorType,
     bind,
-    bind_shape,
     check_literal,
     is_sequence,
     parse_bindings,
     parse_type,
     resolve_shape,
 )
-
-DTYPES: Final[Mapping[str, np.dtype[Any]]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
 
 
 class Array:
@@ -244,26 +242,9 @@ def _checked(
             f"no array for the {dependency.provenance} {quote(value_id)} was given, only for {quote(list(arrays))}",
         )
     array = np.asarray(array)
-    if dependency.dtype is not None and array.dtype != DTYPES.get(dependency.dtype):
-        raise AutodiffError(
-            "dtype_mismatch",
-            f"the array for {quote(value_id)} has dtype {array.dtype}; expected {dependency.dtype}, so cast it",
-        )
-    if dependency.shape is not None and array.shape != dependency.shape:
-        _bind_shape(value_id, dependency.shape, array.shape, symbols)
+    label = f"the array for {quote(value_id)}"
+    check_array(label, array, dependency.dtype, dependency.shape, symbols, remedy=", so cast it")
     return array  # type: ignore[no-any-return]
-
-
-def _bind_shape(
-    value_id: str, declared: tuple[int | str, ...], actual: tuple[int, ...], symbols: dict[str, int]
-) -> None:
-    label = f"the array for {quote(value_id)} has shape {list(actual)}; expected {list(declared)}"
-    try:
-        fits = bind_shape(declared, actual, symbols)
-    except AutodiffError as error:
-        raise AutodiffError(error.category, f"{label}: {error.message}") from None
-    if not fits:
-        raise AutodiffError("shape_mismatch", label)
 
 
 def _owned(results: Sequence[Any], given: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:

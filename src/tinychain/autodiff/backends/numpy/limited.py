@@ -10,7 +10,8 @@ from math import prod
 
 import numpy as np
 
-from tinychain.autodiff.backends.numpy.array import DTYPES, Array, compute, compute_ufunc
+from tinychain.autodiff.arrays import DTYPES
+from tinychain.autodiff.backends.numpy.array import Array, compute, compute_ufunc
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.expansion import fill_descriptor
 from tinychain.autodiff.lowering import OperationContext, OperationHandlerRegistry
@@ -24,20 +25,20 @@ def limited_registry() -> OperationHandlerRegistry:
     @registry.handler(AddOperator)
     class Add:
         def lower(self, context: OperationContext) -> Array:
-            _check_equal_shapes(context)
+            check_equal_shapes(context)
             return compute_ufunc(context, np.add)
 
     @registry.handler(MulOperator)
     class Mul:
         def lower(self, context: OperationContext) -> Array:
             if "right_literal" not in context.op_params:
-                _check_equal_shapes(context)
+                check_equal_shapes(context)
             return compute_ufunc(context, np.multiply)
 
     @registry.handler(MatmulOperator)
     class Matmul:
         def lower(self, context: OperationContext) -> Array:
-            _check_equal_shapes(context, batch_only=True)
+            check_equal_shapes(context, batch_only=True)
             return compute_ufunc(context, np.matmul)
 
     @registry.handler(FillOperator)
@@ -56,7 +57,7 @@ def limited_registry() -> OperationHandlerRegistry:
     return registry
 
 
-def _check_equal_shapes(context: OperationContext, *, batch_only: bool = False) -> None:
+def check_equal_shapes(context: OperationContext, *, batch_only: bool = False) -> None:
     types = [operand.type for operand in context.inputs]
     shapes = [None if type_ is None else type_.shape[:-2] if batch_only else type_.shape for type_ in types]
     if None in shapes or shapes[0] != shapes[1]:

@@ -1,0 +1,219 @@
+"""Transposes on a machine that has none: pushed through the operators down to what is bound from outside.
+
+(A B)^T = B^T A^T, and element by element nothing changes; so the transpose of a value is computed from the transposes
+of the inputs, its duals, which whoever holds the inputs binds as well. Only the last two axes are swapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from typing import Final
+
+from tinychain.autodiff.emitter import Emitter
+from tinychain.autodiff.errors import AutodiffError, describe, quote
+from tinychain.autodiff.graph import Decline, TensorNodeRecord
+from tinychain.autodiff.operators import ReshapeOperator, TransposeOperator
+from tinychain.autodiff.types import TensorType, Typespec, is_sequence, parse_type, spec_field, swapped, typespec
+
+_SUFFIX: Final = ".mT"
+
+
+def dual_id(value_id: str) -> str:
+    """The id under which the transpose of an input is bound: that of the input with `.mT` after it."""
+    return f"{value_id}{_SUFFIX}"
+
+
+def dual_source(value_id: str) -> str | None:
+    """The id of the input whose transpose is bound under this one; None for an id that is no dual."""
+    return value_id.removesuffix(_SUFFIX) if value_id.endswith(_SUFFIX) else None
+
+
+def dual_spec(spec: Typespec | None) -> Typespec | None:
+    """The typespec of a dual; None where the type is not known, and where the transpose is none or a reshape."""
+    if spec_field(spec, "shape") is None or spec_field(spec, "dtype") is None:
+        return None
+    type_ = parse_type(spec, label="an input")
+    return typespec(_swapped(type_)) if len(type_.shape) > 1 and 1 not in type_.shape[-2:] else None
+
+
+def is_swap(node: TensorNodeRecord) -> bool:
+    """Whether a node swaps the last two axes of its operand and nothing else."""
+    perm = node.op_params.get("perm")
+    if not isinstance(node.operator, TransposeOperator) or not is_sequence(perm) or len(perm) < 2:
+        return False
+    return tuple(perm) == swapped(range(len(perm)))
+
+
+class Duals:
+    """The transposed inputs that a transpose may be computed from; `bound` are those that nothing declares yet.
+
+    `specs` holds the typespecs of all values, and gets those of the bound ones; `produced` the values that are no
+    inputs. Only `inputs` have duals, where they are given.
+    """
+
+    def __init__(
+        self, specs: dict[str, Typespec | None], *, produced: Container[str], inputs: Container[str] | None
+    ) -> None:
+        self.bound: dict[str, Typespec] = {}
+        self._specs = specs
+        self._produced = produced
+        self._inputs = inputs
+
+    def of(self, value_id: str) -> str | Decline:
+        """The id of an input's transpose, which is bound now if nobody declares it."""
+        source = dual_source(value_id)
+        if source is not None and source in self._specs:
+            return source
+        dual, spec = dual_id(value_id), dual_spec(self._specs.get(value_id))
+        if spec is None or (self._inputs is not None and value_id not in self._inputs):
+            return Decline(f"it needs the transpose of {quote(value_id)}, which is no input")
+        if dual in self._produced or self._specs.get(dual, spec) != spec:
+            return Decline(f"{quote(dual)}, the dual of {quote(value_id)}, is the id of another value")
+        if dual not in self._specs:
+            self._specs[dual] = self.bound[dual] = spec
+        return dual
+
+
+class Transposer:
+    """Emits transposes of values, each once; they are there for the taking, and what nobody takes is nowhere.
+
+    `producers` holds the nodes to push through, down to what has duals; `readable` the values that may be read as they
+    are; `refusal` says why the machine cannot run a node that was emitted, if so.
+    """
+
+    def __init__(
+        self,
+        emit: Emitter,
+        *,
+        producers: Mapping[str, TensorNodeRecord],
+        readable: Container[str],
+        duals: Duals,
+        refusal: Callable[[TensorNodeRecord], str | None],
+    ) -> None:
+        self._emit = emit
+        self._producers = producers
+        self._readable = readable
+        self.duals = duals
+        self._refusal = refusal
+        self._answers: dict[str, str | Decline] = {}
+        self._waiting: dict[str, tuple[int, TensorNodeRecord]] = {}  # by value: emitted, and not yet taken
+
+    def of(self, value_id: str) -> str | Decline:
+        """The id of a value's transpose; `take` has the nodes that compute it.
+
+        Raises expansion_contract_violation for an operator whose `transposed` breaks its promises, and
+        malformed_derivative_ir for a cycle.
+        """
+        answers = self._answers
+        pending = [value_id]
+        opened: set[str] = set()
+        while pending:
+            value = pending[-1]
+            missing = [] if value in answers else self._missing(value)
+            if not missing:
+                if value not in answers:
+                    answers[value] = self._judged(value)
+                pending.pop()
+            elif value in opened:
+                raise AutodiffError("malformed_derivative_ir", f"cycle: value {quote(value)} depends on itself")
+            else:
+                opened.add(value)
+                pending += missing
+        return answers[value_id]
+
+    def take(self, value_id: str) -> list[TensorNodeRecord]:
+        """The nodes that compute an emitted value, in order, but for those that were taken before."""
+        taken = []
+        pending = [value_id]
+        while pending:
+            entry = self._waiting.pop(pending.pop(), None)
+            if entry is not None:
+                taken.append(entry)
+                pending += entry[1].input_value_ids
+        return [node for _, node in sorted(taken, key=lambda entry: entry[0])]
+
+    def _missing(self, value_id: str) -> list[str]:
+        """The operands whose transposes come first."""
+        node = self._producers.get(value_id)
+        type_ = self._emit.type(value_id)
+        if node is None or type_ is None or isinstance(node.operator, TransposeOperator):
+            return []
+        if len(type_.shape) < 2 or self._is_reshape(value_id, type_):
+            return []
+        return [operand for operand in node.input_value_ids if operand not in self._answers]
+
+    def _judged(self, value_id: str) -> str | Decline:
+        emitted = self._emit.nodes
+        start = len(emitted)
+        answer = self._push(value_id)
+        for position in range(start, len(emitted)):
+            node = emitted[position]
+            refusal = self._refusal(node)
+            if refusal is not None:
+                return Decline(f"it needs {node.operator.name}, and {refusal}")
+            self._waiting[node.output_value_id] = position, node
+        return answer
+
+    def _push(self, value_id: str) -> str | Decline:
+        type_ = self._emit.type(value_id)
+        if type_ is None:
+            return Decline(f"the dtype and the shape of {quote(value_id)} are not known; give it a typespec")
+        if len(type_.shape) < 2:
+            return self._as_column(value_id, type_)
+        if self._is_reshape(value_id, type_):
+            return self._emit(ReshapeOperator, value_id, shape=list(swapped(type_.shape)))
+        node = self._producers.get(value_id)
+        if node is None:
+            return self.duals.of(value_id)
+        if isinstance(node.operator, TransposeOperator):
+            return self._undo(node)
+        operands = {}
+        for operand in node.input_value_ids:
+            answer = self._answers[operand]
+            if isinstance(answer, Decline):
+                return answer
+            operands[operand] = answer
+        return self._ask(node, type_, operands)
+
+    def _ask(self, node: TensorNodeRecord, type_: TensorType, operands: Mapping[str, str]) -> str | Decline:
+        try:
+            answer = node.operator.transposed(self._emit, node, operands.__getitem__)
+        except Exception as error:
+            raise _broken(node, f"raised {describe(error)}") from error
+        if isinstance(answer, Decline):
+            return answer
+        found = self._emit.type(answer) if isinstance(answer, str) else None
+        if found != _swapped(type_):
+            got = quote(answer) if found is None else f"a {found}"
+            raise _broken(node, f"returned {got}; expected a Decline or the id of a {_swapped(type_)}")
+        return answer
+
+    def _undo(self, node: TensorNodeRecord) -> str | Decline:
+        """The transpose of a transpose is what it was made of."""
+        (x,) = node.input_value_ids
+        if not is_swap(node):
+            return Decline(f"{quote(node.output_value_id)} is a transpose of other axes than the last two")
+        return x if x in self._readable else _hidden(x)
+
+    def _as_column(self, value_id: str, type_: TensorType) -> str | Decline:
+        """A vector stands for a row, so its transpose is a column; a scalar has none."""
+        if value_id not in self._readable:
+            return _hidden(value_id)
+        return self._emit(ReshapeOperator, value_id, shape=[*type_.shape, 1]) if type_.shape else value_id
+
+    def _is_reshape(self, value_id: str, type_: TensorType) -> bool:
+        return 1 in type_.shape[-2:] and value_id in self._readable
+
+
+def _swapped(type_: TensorType) -> TensorType:
+    return type_._replace(shape=swapped(type_.shape))
+
+
+def _hidden(value_id: str) -> Decline:
+    return Decline(f"it needs {quote(value_id)}, which is no input and not captured")
+
+
+def _broken(node: TensorNodeRecord, what: str) -> AutodiffError:
+    return AutodiffError(
+        "expansion_contract_violation", f"transposed of {node.operator.name}, node {quote(node.node_id)}, {what}"
+    )

@@ -1,0 +1,123 @@
+"""Whole steps made to fit a machine that adds, multiplies and matmuls matrices, trained to the reference's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tinychain.autodiff import SGD, AutodiffError, CompiledTrainingStep, Momentum, compile_training_step
+from tinychain.autodiff.backends.numpy import NumpyFunction, bind_input, rank2_registry, reference_registry
+from tinychain.autodiff.expansion.legalize import Legalize
+from tinychain.autodiff.expansion.targets import ready_target
+from tinychain.autodiff.runner import Trainer
+
+Array = NDArray[Any]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def linear(x: Any, y: Any, w: Any, b: Any) -> Any:
+    residual = x @ w + b - y
+    return (residual * residual).mean()
+
+
+def network(x: Any, y: Any, w1: Any, b1: Any, w2: Any, b2: Any, w3: Any, b3: Any) -> Any:
+    h = x @ w1 + b1
+    h = h * h
+    h = h @ w2 + b2
+    h = h * h
+    residual = h @ w3 + b3 - y
+    return (residual * residual).mean() / 2.0
+
+
+def factorisation(ratings: Any, u: Any, v: Any) -> Any:
+    residual = u @ v - ratings
+    return (residual * residual).sum() + ((u * u).sum() + (v * v).sum()) * 0.1
+
+
+def mixed_means(x: Any, y: Any, w: Any, c: Any) -> Any:
+    """Means over different axes of a tensor of rank 3, the middle one among them."""
+    scaled = x * w - c
+    over_rows = (scaled * scaled).mean(axes=[0])
+    over_middle = (scaled - y).mean(axes=[1], keepdims=True)
+    over_last = scaled.mean(axes=[-1])
+    return over_rows.mean() + (over_middle * over_middle).mean() + (over_last * over_last).sum(axes=[0]).mean()
+
+
+CASES: dict[str, tuple[Callable[..., Any], Shapes, list[str]]] = {
+    "linear": (linear, {"x": (12, 5), "y": (12, 1), "w": (5, 1), "b": (1,)}, ["w", "b"]),
+    "network": (
+        network,
+        {
+            "x": (12, 5),
+            "y": (12, 2),
+            "w1": (5, 4),
+            "b1": (4,),
+            "w2": (4, 3),
+            "b2": (3,),
+            "w3": (3, 2),
+            "b3": (2,),
+        },
+        ["w1", "b1", "w2", "b2", "w3", "b3"],
+    ),
+    "factorisation": (factorisation, {"ratings": (7, 5), "u": (7, 2), "v": (2, 5)}, ["u", "v"]),
+    "mixed means": (mixed_means, {"x": (4, 3, 2), "y": (4, 3, 2), "w": (2,), "c": (3, 1)}, ["w", "c"]),
+}
+
+
+def compiled(name: str, *, legal: bool, optimizer: Any = None) -> CompiledTrainingStep:
+    loss, shapes, parameters = CASES[name]
+    passes = [Legalize(ready_target("add-mul-matmul-rank2"))] if legal else []
+    return compile_training_step(
+        loss,
+        inputs={key: {"dtype": "f64", "shape": list(shape)} for key, shape in shapes.items()},
+        parameters=parameters,
+        optimizer=optimizer or SGD(),
+        optimizer_inputs={"learning_rate": {"dtype": "f64", "shape": []}},
+        handlers=rank2_registry() if legal else reference_registry(),
+        bind_input=bind_input,
+        forward_expansions=passes,
+        derivative_expansions=passes,
+        update_expansions=passes,
+    )
+
+
+def trained(step: CompiledTrainingStep, arrays: Mapping[str, Array], epochs: int) -> tuple[Mapping[str, Array], float]:
+    parameters = {record.name: arrays[record.name] for record in step.parameters}
+    data = {name: array for name, array in arrays.items() if name not in parameters}
+    trainer = Trainer(
+        step, backend=NumpyFunction, parameters=parameters, fixed=data, optimizer_inputs={"learning_rate": 0.01}
+    )
+    report = trainer.fit([{}] * epochs, epochs=1)
+    return trainer.parameters, report.losses[-1]
+
+
+@pytest.mark.parametrize("optimizer", [SGD(), Momentum(0.9)], ids=["SGD", "Momentum"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_legalized_step_trains_to_the_weights_of_the_reference(name: str, optimizer: Any) -> None:
+    random = np.random.default_rng(0)
+    arrays = {key: random.standard_normal(shape) / 2 for key, shape in CASES[name][1].items()}
+    found, loss = trained(compiled(name, legal=True, optimizer=optimizer), arrays, 20)
+    expected, expected_loss = trained(compiled(name, legal=False, optimizer=optimizer), arrays, 20)
+    assert loss == pytest.approx(expected_loss, rel=1e-10)
+    for key, array in expected.items():
+        assert not np.array_equal(array, arrays[key])
+        np.testing.assert_allclose(found[key], array, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_machine_refuses_the_step_as_it_was(name: str) -> None:
+    loss, shapes, parameters = CASES[name]
+    with pytest.raises(AutodiffError, match=r"unsupported_operator|broadcast_shape_mismatch"):
+        compile_training_step(
+            loss,
+            inputs={key: {"dtype": "f64", "shape": list(shape)} for key, shape in shapes.items()},
+            parameters=parameters,
+            optimizer=SGD(),
+            optimizer_inputs={"learning_rate": {"dtype": "f64", "shape": []}},
+            handlers=rank2_registry(),
+            bind_input=bind_input,
+        )
