@@ -19,7 +19,7 @@ from tinychain.autodiff.runner import Trainer
 
 BATCH, FEATURES, HIDDEN = 4096, 64, 64
 RATE = 1e-3
-STEPS = 10  # per turn
+STEPS = 50  # per turn
 DTYPES = {"f32": np.float32, "f64": np.float64}
 
 Array = NDArray[Any]
@@ -168,7 +168,7 @@ def test_step(benchmark: Any, name: str, dtype: str, rows: list[list[str]], smok
     losses = [run() for run in runs]
     np.testing.assert_allclose(losses, losses[0], rtol=1e-4 if dtype == "f32" else 1e-11)
 
-    runner, *others = benchmark.pedantic(interleaved, args=(runs, 2 if smoke else 100), rounds=1)
+    runner, *others = benchmark.pedantic(interleaved, args=(runs, 2 if smoke else 30), rounds=1)
     benchmark.extra_info.update(runner_s=runner, by_hand_s=others[0], same_operations_s=others[1])
     cells = [cell for other in others for cell in (f"{other * 1e6:.0f}", f"{runner / other:.2f}")]
     rows.append([f"{name}, {dtype}", f"{runner * 1e6:.0f}", *cells])

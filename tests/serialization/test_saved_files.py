@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -134,6 +135,29 @@ def test_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert "Is a directory" in refusal(save, OTHER, tmp_path)
     assert "embedded null byte" in refusal(save, OTHER, "a\0b")
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["fifo", "socket", "directory", "link to a fifo", "link to itself"])
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "here"
+    with socket.socket(socket.AF_UNIX) as server:
+        match kind:
+            case "fifo":
+                os.mkfifo(path)
+            case "socket":
+                server.bind(str(path))
+            case "directory":
+                path.mkdir()
+            case "link to a fifo":
+                os.mkfifo(tmp_path / "fifo")
+                path.symlink_to(tmp_path / "fifo")
+            case _:
+                path.symlink_to(path)
+    before = {name: os.lstat(tmp_path / name).st_ino for name in names(tmp_path)}
+    with pytest.raises(OSError, match=r"Not a regular file|Is a directory"), atomic_writer(path):
+        pytest.fail("it was opened")
+    assert refusal(save, OTHER, path).startswith(f"{path!r}: expected a file that can be written, got the error")
+    assert {name: os.lstat(tmp_path / name).st_ino for name in names(tmp_path)} == before
 
 
 def test_file_without_permission_is_refused(tmp_path: Path) -> None:

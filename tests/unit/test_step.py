@@ -33,6 +33,10 @@ from tinychain.autodiff.training import (
 # -------------------------------------------------------------------------------------------------------------- records
 
 
+def test_a_step_prints_what_it_trains() -> None:
+    assert repr(several()) == "<CompiledTrainingStep of u, b, w by SGD, inputs x, w, b, u>"
+
+
 def test_is_what_the_stages_give() -> None:
     with TensorGraphBuilder() as builder:
         x, y = builder.input("x", dtype="f64", shape=[4, 3]), builder.input("y", dtype="f64", shape=[4, 1])

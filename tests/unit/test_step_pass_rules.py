@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from planting import KINDS, Pass, adding, artifacts, changing, dropping, extra, planted, setting, unchanged, violation
@@ -265,3 +266,45 @@ def test_a_pass_is_held_against_the_result_of_the_one_before() -> None:
     error = failure(loss=mse, forward_expansions=forward)
     assert "changed operator of node 'extra'" in error.message
     assert "position 1" in error.message
+
+
+# --------------------------------------------------------------------------------------------------------------- broken
+
+
+def overwriting(name: str, value: Any) -> Pass:
+    """A pass that sets a field of the artifact's last node, though a record does not allow it."""
+
+    def spoil(artifact: Any) -> Any:
+        node = artifact.nodes[-1]
+        if value is ABSENT:
+            object.__delattr__(node, name)
+        else:
+            object.__setattr__(node, name, value)
+        return artifact
+
+    return spoil
+
+
+ABSENT = object()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("input_value_ids", None),
+        ("input_value_ids", {"v0"}),
+        ("op_params", [1]),
+        ("op_params", {"axes": np.array([0, 1])}),
+        ("node_id", ABSENT),
+        ("operator", ABSENT),
+    ],
+)
+def test_a_record_that_is_none_is_no_bare_error(kind: str, name: str, value: Any) -> None:
+    assert violation(kind, overwriting(name, value)).startswith(("returned", "changed"))
+
+
+def test_a_params_without_a_truth_value_names_its_pass() -> None:
+    mean = artifacts(plain())["forward"].nodes[-1]
+    message = violation("forward", changing(3, op_params={**mean.op_params, "axes": np.array([0, 1])}))
+    assert message.startswith("returned an artifact that cannot be judged: ValueError")

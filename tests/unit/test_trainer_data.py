@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -53,9 +54,9 @@ def test_rows_left_over_are_dropped_when_asked() -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "parts"),
     [
-        (7, {}, ["7 rows", "[4]", "3 are left over", "drop_remainder"]),
+        (7, {}, ["7 rows", "3 are left over from declared batches of 4 rows", "drop_remainder"]),
         (3, {"drop_remainder": True}, ["3 rows"]),
-        (8, {"batch_size": 2}, ["[4]", "batch_size is 2"]),
+        (8, {"batch_size": 2}, ["8 rows", "batch_size is 2, but the step declares batches of 4 rows"]),
         (0, {}, ["0 rows"]),
     ],
 )
@@ -165,7 +166,7 @@ def test_a_symbol_of_a_parameter_is_its_size_everywhere() -> None:
     training = trainer(any_rows(inputs=inputs))
     assert training.fit(data(), epochs=1).steps == 1
     error = refusal(training.evaluate, {"x": np.ones((4, 2)), "y": np.ones((4, 1))})
-    assert "'x' of the data: expected f64[number of rows, 3]" in error.message
+    assert "'x' of the data: expected f64[rows of x, 3]" in error.message
 
 
 def test_a_symbol_that_is_bound_otherwise_is_a_declared_size() -> None:
@@ -173,7 +174,7 @@ def test_a_symbol_that_is_bound_otherwise_is_a_declared_size() -> None:
     training = trainer(any_rows(inputs=inputs))
     square = {"x": np.ones((3, 3)), "y": np.ones((3, 1))}
     assert training.fit(square, epochs=1).steps == 1
-    assert "[3]" in refusal(training.evaluate, square, batch_size=2).message
+    assert "declares batches of 3 rows" in refusal(training.evaluate, square, batch_size=2).message
 
 
 def test_a_loss_of_parameters_alone_takes_one_step_an_epoch() -> None:
@@ -215,8 +216,9 @@ def test_batches_are_taken_one_at_a_time() -> None:
             taken.append(number)
             yield data(4)
 
-    trainer().fit(batches(), epochs=1, callbacks=[lambda record: record.step == len(taken) and record.step == 2])
-    assert taken == [1, 2]
+    at_each_step: list[list[int]] = []
+    trainer().fit(batches(), epochs=1, callbacks=[lambda record: at_each_step.append([*taken])])
+    assert at_each_step == [[1], [1, 2], [1, 2, 3]]
 
 
 def test_an_iterator_lasts_for_one_epoch() -> None:
@@ -248,6 +250,13 @@ def test_the_arrays_of_a_batch_have_equally_many_rows() -> None:
     assert "'N'" in error.message
 
 
+@pytest.mark.parametrize("batches", [(np.ones((4, 3)), np.ones((4, 1))), [(np.ones((4, 3)), np.ones((4, 1)))]])
+def test_batches_without_names_are_told_the_form(batches: Any) -> None:
+    message = refusal(trainer().fit, batches, epochs=1).message
+    assert 'batch 1 of epoch 1: expected a mapping {"x": ..., "y": ...}, got ' in message
+    assert len(message) < 300
+
+
 @pytest.mark.parametrize("options", [{"batch_size": 4}, {"shuffle_seed": 1}, {"drop_remainder": True}])
 def test_batches_are_not_cut_again(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="batches already"):
@@ -263,10 +272,10 @@ def test_batches_are_not_cut_again(options: dict[str, Any]) -> None:
         ({"x": None}, ["missing are ['x']"]),
         ({"z": np.ones((8, 1))}, ["unknown ['z']"]),
         ({"w": np.ones((3, 1))}, ["unknown ['w']"]),
-        ({"x": np.ones((8, 2))}, ["'x' of the data", "f64[number of rows, 3]", "[8, 2]"]),
+        ({"x": np.ones((8, 2))}, ["'x' of the data", "f64[rows of x, 3]", "[8, 2]"]),
         ({"x": np.ones(8)}, ["'x' of the data", "[8]"]),
         ({"x": np.float64(1.0)}, ["'x' of the data", "shape []"]),
-        ({"y": np.ones((7, 1))}, ["'y' of the data", "[7, 1]", "8"]),
+        ({"y": np.ones((7, 1))}, ["equally many rows", "{'x': 8, 'y': 7}"]),
         ({"x": np.ones((8, 3), np.float32)}, ["'x' of the data", "f64", "float32", "nothing is cast"]),
         ({"x": np.ones((8, 3), int)}, ["'x' of the data", "int64"]),
         ({"x": "text"}, ["'x' of the data", "<U4"]),
@@ -284,7 +293,33 @@ def test_bad_arrays_are_refused_before_the_first_step(
     assert error.category == "invalid_training_data"
     for part in parts:
         assert part in error.message
+    assert "symbol" not in error.message
     assert calls == []
+
+
+@pytest.mark.parametrize("batches", [[data(0)], [data(4), data(0)], lambda epoch: [data(0)]])
+def test_refuses_a_batch_without_rows(batches: Any) -> None:
+    for function in (trainer().evaluate, lambda given: trainer().fit(given, epochs=1)):
+        error = refusal(function, batches)
+        assert error.category == "invalid_training_data"
+        assert re.search(r"batch [12] of epoch 1 has no rows", error.message)
+
+
+def test_a_scalar_beside_the_rows_of_a_batch_is_no_row() -> None:
+    step = any_rows(
+        loss=lambda x, y, w, s: squares(x, y, w) * s,
+        inputs={"x": spec("N", 3), "y": spec("N", 1), "w": spec(3, 1), "s": spec()},
+    )
+    given = [{**data(4), "s": np.array(2.0)}, {**data(2), "s": np.array(2.0)}]
+    expected = [2 * trainer().evaluate(data(rows)) for rows in (4, 2)]
+    assert trainer(step).evaluate(given) == pytest.approx((4 * expected[0] + 2 * expected[1]) / 6)
+
+
+@pytest.mark.parametrize("value", [None, 3])
+def test_a_function_that_returns_no_batches_is_told(value: Any) -> None:
+    error = refusal(trainer().fit, lambda epoch: value, epochs=1)
+    assert error.category == "invalid_training_data"
+    assert f"data, a function, must return the batches of epoch 1, got {value}" in error.message
 
 
 @pytest.mark.parametrize("value", [3, None])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder, get_active_builder
-from tinychain.autodiff.training import SGD
+from tinychain.autodiff.training import SGD, Momentum
 from tinychain.autodiff.types import TensorType
 from updates import MATRIX, SCALAR, Stateful, exchange, failure, trace
 
@@ -101,6 +101,10 @@ def test_refuses_what_cannot_be_called(update: Any) -> None:
     message = refused(update)
     assert "must be an Optimizer or a callable" in message
     assert repr(update) in message
+
+
+def test_refuses_the_class_of_an_optimizer() -> None:
+    assert "got the class Momentum; make one of it: Momentum(...)" in refused(Momentum)
 
 
 # ------------------------------------------------------------------------------------------------------- bad typespecs
@@ -261,3 +265,26 @@ def test_refuses_a_state_of_another_shape() -> None:
     )
     assert error.category == "invalid_update_output"
     assert "the new second is f32[], not of the parameter's type f32[3, 1]" in error.message
+
+
+class Twice(SGD):
+    @property
+    def required_optimizer_inputs(self) -> tuple[str, ...]:
+        return ("learning_rate", "learning_rate")
+
+
+class Raising(SGD):
+    @property
+    def required_optimizer_inputs(self) -> tuple[str, ...]:
+        raise KeyError("rate")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (Twice(), "Twice.required_optimizer_inputs names 'learning_rate' twice"),
+        (Raising(), "Raising.required_optimizer_inputs raised KeyError: 'rate'"),
+    ],
+)
+def test_what_a_rule_declares_of_itself_is_read_with_care(optimizer: SGD, message: str) -> None:
+    assert message in refused(optimizer)

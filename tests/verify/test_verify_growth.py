@@ -102,3 +102,10 @@ def test_adding_a_scaled_value_to_itself_does_not_double_its_bits() -> None:
         value = ALGEBRA.add(value, ALGEBRA.mul(value, ALGEBRA.literal(Fraction(1, 10))))
     assert value.degree == 1
     assert value.bits <= 1000 * (ALGEBRA.unit_bits + 1)
+
+
+@given(st.lists(st.sampled_from([Fraction(n, d) for n in (-7, 0, 1, 2**100) for d in (1, 3, 10)])))
+def test_numbers_of_one_constant_have_one_bound(numbers: list[Fraction]) -> None:
+    growth = ALGEBRA.literal(*numbers)
+    assert all(abs(number) * UNIT**growth.power <= 2**growth.bits for number in numbers)
+    assert growth.power == any(number.denominator > 1 for number in numbers)

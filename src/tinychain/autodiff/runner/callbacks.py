@@ -5,34 +5,43 @@ What a callback keeps in a list of floats called `history` is saved in checkpoin
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from math import inf
 from typing import IO
 
+import numpy as np
+
 from tinychain.autodiff.errors import quote
+from tinychain.autodiff.runner.batches import positive
+from tinychain.autodiff.runner.checkpoint import check_path
 from tinychain.autodiff.runner.trainer import StepRecord, Trainer
-from tinychain.autodiff.types import as_int
 
 
 class EarlyStopping:
     """Stops when `evaluate(trainer)`, taken every so many steps, was `patience` times in a row no better than the best.
 
-    Better is lower by more than `min_improvement`. `history` has every value so far.
+    Better is lower by more than `min_improvement`. `history` has every value so far. With `best`, a path, the run is
+    saved there at each better value, and `trainer.restore(best)` goes back to it.
     """
 
     def __init__(
-        self, evaluate: Callable[[Trainer], float], *, every: int, patience: int, min_improvement: float = 0.0
+        self,
+        evaluate: Callable[[Trainer], float],
+        *,
+        every: int,
+        patience: int,
+        min_improvement: float = 0.0,
+        best: str | os.PathLike[str] | None = None,
     ) -> None:
-        if (
-            not callable(evaluate)
-            or (as_int(every) or 0) < 1
-            or (as_int(patience) or 0) < 1
-            or not min_improvement >= 0
-        ):
-            given = quote((evaluate, every, patience, min_improvement))
-            raise ValueError(f"expected a function, two ints of at least 1 and a number of at least 0, got {given}")
-        self._evaluate, self._every, self._patience, self._least = evaluate, every, patience, min_improvement
+        if not callable(evaluate):
+            raise TypeError(f"evaluate must be a function of a Trainer, got {quote(evaluate)}")
+        if not isinstance(min_improvement, (int, float, np.number)) or not min_improvement >= 0:
+            raise ValueError(f"min_improvement must be a number of at least 0, got {quote(min_improvement)}")
+        self._evaluate, self._least = evaluate, min_improvement
+        self._every, self._patience = positive("every", every), positive("patience", patience)
+        self._best = None if best is None else check_path("best", best)
         self.history: list[float] = []
 
     def __call__(self, record: StepRecord) -> bool:
@@ -42,6 +51,8 @@ class EarlyStopping:
         best, waited = inf, 0
         for value in self.history:
             best, waited = (value, 0) if value < best - self._least else (best, waited + 1)
+        if self._best is not None and not waited:
+            record.trainer.save(self._best)
         return waited >= self._patience
 
 
@@ -49,9 +60,9 @@ class Progress:
     """Prints a line every so many steps, to standard error unless another stream is given."""
 
     def __init__(self, every: int = 1, stream: IO[str] | None = None) -> None:
-        if (as_int(every) or 0) < 1:
-            raise ValueError(f"every must be a number of steps of at least 1, got {quote(every)}")
-        self._every, self._stream = every, stream
+        if stream is not None and not callable(getattr(stream, "write", None)):
+            raise TypeError(f"stream must be None or a text stream, got {quote(stream)}")
+        self._every, self._stream = positive("every", every), stream
 
     def __call__(self, record: StepRecord) -> None:
         if record.step % self._every == 0:

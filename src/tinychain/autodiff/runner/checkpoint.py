@@ -1,6 +1,6 @@
 """Where a run stands, in one file that is whole at any moment, and that is read without trusting it.
 
-The file is an .npz of numbers, which np.load shows.
+The file is an .npz of numbers, which np.load shows, with a sum over them.
 """
 
 from __future__ import annotations
@@ -8,18 +8,19 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from math import prod
-from typing import Final
+from typing import Any, Final
 from zipfile import ZipFile
 
 import numpy as np
 from numpy.lib import format as npy
 
 from tinychain.autodiff.errors import AutodiffError, describe, quote
-from tinychain.autodiff.runner.batches import Array, non_finite
-from tinychain.autodiff.serialization.atomic import atomic_writer
-from tinychain.autodiff.types import as_int
+from tinychain.autodiff.runner.batches import Array, non_finite, positive
+from tinychain.autodiff.serialization.atomic import atomic_writer, regular_file
 
 VERSION: Final = 1
 _MARGIN: Final = 2**26  # the bytes of names, headers and histories, at most
@@ -33,9 +34,8 @@ class Checkpoint:
     every: int
 
     def __post_init__(self) -> None:
-        os.fspath(self.path)
-        if (as_int(self.every) or 0) < 1:
-            raise ValueError(f"every must be a number of steps of at least 1, got {quote(self.every)}")
+        check_path("path", self.path)
+        positive("every", self.every)
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,62 @@ class Snapshot:
     histories: tuple[tuple[float, ...], ...] = ()
 
 
+def check_path(name: str, path: object) -> str:
+    """`path` as a str; TypeError for what is none, ValueError for one that no file can have."""
+    given = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(given, str):
+        raise TypeError(f"{name} must be a str or an os.PathLike of one, got {quote(path)}")
+    with suppress(UnicodeEncodeError):
+        if b"\0" not in os.fsencode(given):
+            return given
+    raise ValueError(f"{name} must be a path without a NUL and without lone surrogates, got {quote(path)}")
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raises unwritable_checkpoint where there is no folder, or something that is no file, such as a device."""
+    folder = os.path.dirname(os.path.realpath(check_path("path", path)))
+    if not os.path.isdir(folder):
+        raise _unwritable(path, f"there is no folder {quote(folder)}; make it first")
+    try:
+        regular_file(path)
+    except OSError as error:
+        raise _unwritable(path, f"{describe(error)}; choose another path") from error
+
+
 def write(path: str | os.PathLike[str], snapshot: Snapshot, digest: str) -> None:
     """Replaces the file in one go; unwritable_checkpoint leaves the one before as it was."""
-    arrays = {"version": np.array(VERSION), "step": np.frombuffer(bytes.fromhex(digest), np.uint8)}
-    arrays |= {f"place/{name}": np.array(number, np.int64) for name, number in snapshot.place.items()}
-    arrays |= {f"trained/{name}": array for name, array in snapshot.trained.items()}
-    arrays |= {f"history/{i}": np.array(values, np.float64) for i, values in enumerate(snapshot.histories)}
+    check_writable(path)
+    arrays = _contents(snapshot, digest)
+    members: dict[str, Any] = {**arrays, "sha256": _sha256(arrays)}
     try:
-        with atomic_writer(path) as file, ZipFile(file, "w") as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    npy.write_array(member, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
+        with atomic_writer(path) as file:
+            np.savez(file, **members)
     except OSError as error:
-        message = f"{quote(os.fspath(path))} cannot be written: {describe(error)}; what was there is unchanged"
-        raise AutodiffError("unwritable_checkpoint", message) from error
+        raise _unwritable(path, f"{describe(error)}; what was there is unchanged") from error
+
+
+def _unwritable(path: str | os.PathLike[str], why: str) -> AutodiffError:
+    return AutodiffError("unwritable_checkpoint", f"{quote(os.fspath(path))} cannot be written: {why}")
+
+
+def _contents(snapshot: Snapshot, digest: str) -> dict[str, Array]:
+    """The members of a file but for the sum over them."""
+    return {
+        "version": np.array(VERSION, np.int64),
+        "step": np.frombuffer(bytes.fromhex(digest), np.uint8),
+        **{f"place/{name}": np.array(number, np.int64) for name, number in snapshot.place.items()},
+        **{f"trained/{name}": np.asarray(array, order="C") for name, array in snapshot.trained.items()},
+        **{f"history/{i}": np.array(values, np.float64) for i, values in enumerate(snapshot.histories)},
+    }
+
+
+def _sha256(arrays: Mapping[str, Array]) -> Array:
+    """The SHA-256 of arrays with their names and types, whatever their order."""
+    total = sha256()
+    for name, array in sorted(arrays.items()):
+        total.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        total.update(array.data)
+    return np.frombuffer(total.digest(), np.uint8)
 
 
 def read(path: str | os.PathLike[str], like: Snapshot, digest: str) -> Snapshot:
@@ -68,60 +110,72 @@ def read(path: str | os.PathLike[str], like: Snapshot, digest: str) -> Snapshot:
 
     Any other file is an invalid_checkpoint. Reading takes twice the arrays, and at most 20 times the file.
     """
+    check_path("path", path)
     try:
-        with open(path, "rb") as file:
+        with regular_file(path).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             largest = sum([array.nbytes + 2048 for array in like.trained.values()]) + _MARGIN
             if size > largest:
-                raise ValueError(f"it has {size} bytes, and a checkpoint of this step has at most {largest}")
+                raise unfit(f"it has {size} bytes, and a checkpoint of this step has at most {largest}")
             with ZipFile(file) as archive:
                 return _read(archive, size, like, digest)
     except Exception as error:  # a hostile file can make zipfile and NumPy raise nearly anything
-        message = f"{quote(os.fspath(path))} cannot be used: {describe(error)}"
-        raise AutodiffError("invalid_checkpoint", message) from error
+        why = error.message if isinstance(error, AutodiffError) else describe(error)
+        raise unfit(f"{quote(os.fspath(path))} cannot be used: {why}") from error
+
+
+def unfit(message: str) -> AutodiffError:
+    return AutodiffError("invalid_checkpoint", message)
 
 
 def _read(archive: ZipFile, size: int, like: Snapshot, digest: str) -> Snapshot:
-    number = np.array(VERSION)
-    if (version := int(_member(archive, size, "version", number))) != VERSION:
-        raise ValueError(f"its version is {version}; this package reads version {VERSION}")
-    if _member(archive, size, "step", np.zeros(len(digest) // 2, np.uint8)).tobytes().hex() != digest:
-        raise ValueError("it is of another training step: another loss, optimizer, inputs or passes")
-    names = [
-        "version",
-        "step",
-        *[f"place/{name}" for name in like.place],
-        *[f"trained/{name}" for name in like.trained],
-    ]
-    histories = [f"history/{index}" for index in range(len(archive.namelist()) - len(names))]
-    expected, found = Counter([f"{name}.npy" for name in (*names, *histories)]), Counter(archive.namelist())
-    if expected != found:
-        raise ValueError(f"missing are {quote([*(expected - found)])}, unknown {quote([*(found - expected)])}")
-    trained = {name: _member(archive, size, f"trained/{name}", array) for name, array in like.trained.items()}
+    expected = _contents(Snapshot(like.trained, like.place), digest)
+    if (version := int(_member(archive, size, "version", expected["version"]))) != VERSION:
+        raise unfit(f"its version is {version}; this package reads version {VERSION}")
+    if (_member(archive, size, "step", expected["step"]) != expected["step"]).any():
+        raise unfit("it is of another training step: another loss, optimizer, inputs or passes")
+    histories = [f"history/{index}" for index in range(len(archive.namelist()) - len(expected) - 1)]
+    names, found = Counter(map("{}.npy".format, (*expected, *histories, "sha256"))), Counter(archive.namelist())
+    if names != found:
+        raise unfit(f"missing are {quote([*(names - found)])}, unknown {quote([*(found - names)])}")
+    arrays = {name: _member(archive, size, name, expected.get(name)) for name in (*expected, *histories)}
+    trained = {name: arrays[f"trained/{name}"] for name in like.trained}
     for name, array in trained.items():
         if (bad := non_finite(array)) is not None:
-            raise ValueError(f"{name!r} is {bad}")
-    place = {name: int(_member(archive, size, f"place/{name}", number)) for name in like.place}
-    if min(place["step"], place["epoch"] - 1, place["batch"]) < 0:
-        raise ValueError(f"no run stands at {place}")
-    return Snapshot(trained, place, tuple([tuple(_member(archive, size, name).tolist()) for name in histories]))
+            raise unfit(f"{name!r} is {bad}")
+    place = {name: int(arrays[f"place/{name}"]) for name in like.place}
+    if not _is_possible(**place):
+        raise unfit(f"no run stands at {place}")
+    total = _sha256(arrays)
+    if (_member(archive, size, "sha256", total) != total).any():
+        raise unfit("its numbers are not those that were saved: their SHA-256 is another")
+    return Snapshot(trained, place, tuple([tuple(arrays[name].tolist()) for name in histories]))
+
+
+def _is_possible(
+    step: int, epoch: int, batch: int, stopped: int, rows: int, batch_size: int, batches: int, shuffle_seed: int
+) -> bool:
+    """Whether a run can be there: no epoch was without a step, and the data is not arrays or cut into these batches."""
+    cut = 1 <= batch_size <= rows and batches in (rows // batch_size, -(-rows // batch_size)) and shuffle_seed >= -1
+    if not ((cut and batch < batches) or rows == batch_size == batches == shuffle_seed == -1):
+        return False
+    return epoch >= 1 and batch >= 0 and epoch - 1 + batch <= step < 2**62 and stopped in (0, 1)
 
 
 def _member(archive: ZipFile, size: int, name: str, like: Array | None = None) -> Array:
-    """An array of the type of `like`, by default any list of floats."""
+    """An array of the type of `like`, by default any list of floats; it takes no more memory than the file has."""
     info = archive.getinfo(f"{name}.npy")
     if info.compress_size != info.file_size or info.file_size > size:
-        raise ValueError(f"{name!r} is compressed, or declared to be larger than the file")
+        raise unfit(f"{name!r} is compressed, or declared to be larger than the file")
     with archive.open(info) as member:
-        if npy.read_magic(member) != (1, 0):
-            raise ValueError(f"{name!r} is no array of the expected format")
+        npy.read_magic(member)  # another version than 1.0 does not have its header
         shape, fortran_order, dtype = npy.read_array_header_1_0(member)
         expected = (np.dtype(np.float64), shape[:1]) if like is None else (like.dtype, like.shape)
         if (dtype, shape) != expected or fortran_order:
-            raise ValueError(f"{name!r}: expected {expected[0]}{list(expected[1])}, got {dtype}{list(shape)}")
+            raise unfit(f"{name!r}: expected {expected[0]}{list(expected[1])}, got {dtype}{list(shape)}")
         content = member.read()  # to the end, which checks the sum
     if len(content) != prod(shape) * dtype.itemsize:
-        raise ValueError(f"{name!r}: expected {prod(shape)} numbers, got {len(content)} bytes")
+        raise unfit(f"{name!r}: expected {prod(shape)} numbers, got {len(content)} bytes")
     array = np.frombuffer(content, dtype).reshape(shape).copy()
     array.flags.writeable = False
     return array

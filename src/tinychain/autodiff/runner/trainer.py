@@ -6,30 +6,33 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Real
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from tinychain.autodiff.arrays import DTYPES
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.inspection.footprint import step_bytes
 from tinychain.autodiff.runner.batches import (
-    DTYPES,
     Array,
     Batches,
     Data,
     check_arrays,
     check_names,
+    count_rows,
     filled,
     non_finite,
+    positive,
     refused,
 )
-from tinychain.autodiff.runner.checkpoint import Checkpoint, Snapshot, read, write
+from tinychain.autodiff.runner.checkpoint import Checkpoint, Snapshot, check_writable, read, unfit, write
 from tinychain.autodiff.training import CompiledTrainingStep
 from tinychain.autodiff.training.execution import Backend, StepExecution, state_name
 from tinychain.autodiff.training.interface import input_types, loss_type, optimizer_input_types, step_digest
-from tinychain.autodiff.types import TensorType, as_int, bind_shape
+from tinychain.autodiff.types import TensorType, bind_shape, is_sequence
 
 Arrays: TypeAlias = Mapping[str, Array]
 
@@ -50,7 +53,8 @@ Callback: TypeAlias = Callable[[StepRecord], object]
 
 @dataclass(frozen=True)
 class Report:
-    """What one `fit` did. `losses` are those before each update; `stop_reason` is "epochs" or "callback".
+    """What one `fit` did. `epochs` are those that it ended; `losses` are those before each update; `stop_reason` is
+    "epochs" or "callback".
 
     `peak_live_bytes` is planned for the largest batch, see `inspection.footprint`; None where a size is not known.
     """
@@ -69,7 +73,8 @@ class Trainer:
     `parameters` and `state` (by parameter and name; zeros by default) are copied. An optimizer input is a number, which
     fills the declared shape, an array, or a function to either from the number of a step; the first is 1. The inputs in
     `fixed` are the same in every step; all others are cut along axis 0. Raises TypeError for what is no step,
-    invalid_training_declaration for a loss of several elements, and invalid_training_data.
+    invalid_training_declaration for a loss of several elements and for an input that an expansion pass has added, and
+    invalid_training_data.
     """
 
     def __init__(
@@ -90,12 +95,12 @@ class Trainer:
         self._step, self._seed = step, np.ones([1] * len(loss.shape), DTYPES[loss.dtype])
         self._unread = step.input_value_ids.keys() - types
         own = {p.name: types.pop(p.name) for p in step.parameters}
-        trained = check_arrays("parameters", check_names("parameters", parameters, own), own, self._symbols)
+        trained = check_arrays("parameters", parameters, own, self._symbols)
         states = check_names("state", {} if state is None else state, (), own)
         for p in step.parameters:
-            label, names = f"the state of {p.name!r}", dict.fromkeys(p.updated_state_value_ids, own[p.name])
+            names = dict.fromkeys(p.updated_state_value_ids, own[p.name])
             given = states.get(p.name, dict.fromkeys(names, np.zeros_like(trained[p.name])))
-            arrays = check_arrays(label, check_names(label, given, names), names, self._symbols)
+            arrays = check_arrays(f"the state of {p.name!r}", given, names, self._symbols)
             trained |= {state_name(p.name, name): array for name, array in arrays.items()}
         trained = {name: np.array(array, order="C") for name, array in trained.items()}
         for array in trained.values():
@@ -104,15 +109,31 @@ class Trainer:
         self._fixed = check_arrays("fixed", given, {name: types.pop(name) for name in given}, self._symbols)
         self._types = {name: self._bound(type_) for name, type_ in types.items()}
         types, unread = optimizer_input_types(step), step.provenance.optimizer_input_names
-        given = check_names("optimizer_inputs", {} if optimizer_inputs is None else optimizer_inputs, types, unread)
-        self._given = {name: (self._bound(type_), given[name]) for name, type_ in types.items()}
-        for name, (type_, value) in self._given.items():
-            if not callable(value):
-                self._given[name] = (type_, filled(f"optimizer input {name!r}", value, type_))
+        values = {} if optimizer_inputs is None else optimizer_inputs
+        hint = "; what follows from the number of the step is the optimizer's: {..., **optimizer.step_inputs}"
+        given = check_names("optimizer_inputs", values, types, unread, hint)
+        self._optimizer_types = {name: self._bound(type_) for name, type_ in types.items()}
+        self._given = {
+            name: given[name] if callable(given[name]) else filled(f"optimizer input {name!r}", given[name], type_)
+            for name, type_ in self._optimizer_types.items()
+        }
         self._execution = StepExecution(step, backend)
-        self._planned: dict[tuple[tuple[int, ...], ...], int | None] = {}
         place = {"step": 0, "epoch": 1, "batch": 0, "stopped": 0, **Batches((), {}, ()).plan}
         self._now = Snapshot(trained, place)
+
+    def __repr__(self) -> str:
+        names = ", ".join([p.name for p in self._step.parameters])
+        return f"<Trainer of {names} after {self.steps} steps, {self.epochs} epochs>"
+
+    @property
+    def steps(self) -> int:
+        """The steps of the run that are done."""
+        return self._now.place["step"]
+
+    @property
+    def epochs(self) -> int:
+        """The epochs of the run that are done; that of an iterable is done when it has no further batch to give."""
+        return self._now.place["epoch"] - 1
 
     @property
     def parameters(self) -> Arrays:
@@ -130,17 +151,24 @@ class Trainer:
         write(path, self._now, self._digest)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Goes to where a run of an equal step was; any other file is an invalid_checkpoint and changes nothing."""
+        """Goes to where a run of an equal step was; any other file is an invalid_checkpoint and changes nothing.
+
+        Not for a callback: a `fit` that is under way would go on with its own data.
+        """
         self._now = read(path, self._now, self._digest)
 
     def evaluate(self, data: Data, *, batch_size: int | None = None, drop_remainder: bool = False) -> float:
-        """The loss on other data; of several batches, the mean of their losses weighted by their rows."""
+        """The loss on other data; of several batches, the mean of their losses weighted by their rows.
+
+        Where the loss is a mean over the rows, that is the mean over all rows, however they are cut. A sum over the
+        rows grows with the batch, so its value depends on `batch_size`.
+        """
         losses, rows = [], []
         for batch in Batches(data, self._types, self._unread, batch_size, drop_remainder).epoch(1):
             with np.errstate(all="ignore"):
                 loss = self._execution.forward({**self._fixed, **batch, **self.parameters})[0]
             losses.append(_checked("the loss in evaluation", loss, self._seed).item())
-            rows.append(max([len(array) for array in batch.values()], default=1))
+            rows.append(count_rows(batch))
         return float(np.average(losses, weights=rows))
 
     def fit(
@@ -164,41 +192,48 @@ class Trainer:
         Raises invalid_training_data, for arrays before the first step; non_finite_value for a loss, parameter or state;
         handler_contract_violation for what the backend returns; unwritable_checkpoint and invalid_checkpoint; TypeError
         and ValueError for other arguments. What callbacks, iterators and the backend raise passes. Whatever is raised,
-        the last whole step stands.
+        the last whole step stands, and no checkpoint is written.
         """
         began = perf_counter()
-        if (as_int(epochs) or 0) < 1 or (resume and checkpoint is None):
-            raise ValueError(f"expected epochs of at least 1 and, to resume, a checkpoint; got {quote(epochs)}")
-        batches = Batches(data, self._types, self._unread, batch_size, drop_remainder, shuffle_seed)
-        if checkpoint is not None and resume and os.path.lexists(checkpoint.path):
-            self.restore(checkpoint.path)
+        positive("epochs", epochs)
+        if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
+            raise TypeError(f"checkpoint must be a Checkpoint({quote(checkpoint)}, every=...), with a number of steps")
+        if resume and checkpoint is None:
+            raise ValueError("resume=True needs a checkpoint to go on from: checkpoint=Checkpoint(path, every=...)")
+        if not is_sequence(callbacks) or not all(map(callable, callbacks)):
+            raise TypeError(f"callbacks must be a sequence of functions of a StepRecord, got {quote(callbacks)}")
         keepers: list[Any] = [callback for callback in callbacks if hasattr(callback, "history")]
-        self._take_up(batches.plan, keepers)
-        stopped, first = resume and bool(self._now.place["stopped"]), self._now.place["epoch"]
-        losses: list[float] = []
-        peaks: set[int | None] = {0}
-        for batch in () if stopped else self._walk(batches, epochs):
-            losses.append(self._advance(batch, batches.plan))
-            peaks.add(self._peak(batch))
-            place = self._now.place
-            record = StepRecord(place["epoch"], place["step"], losses[-1], perf_counter() - began, self)
+        _histories(keepers)
+        batches = Batches(data, self._types, self._unread, batch_size, drop_remainder, shuffle_seed)
+        path = None if checkpoint is None else checkpoint.path
+        if path is not None:
+            check_writable(path)
+        self._take_up(path if resume else None, batches.plan, keepers)
+        if not resume:
+            self._move(stopped=0)
+        before, losses = self.epochs, list[float]()
+        sizes: set[tuple[tuple[int, ...], ...]] = set()
+        for epoch, batch in self._walk(batches, epochs):
+            losses.append(self._advance(epoch, batch, batches.plan))
+            sizes.add(tuple([array.shape for array in batch.values()]))
+            record = StepRecord(epoch, self.steps, losses[-1], perf_counter() - began, self)
             answers = [callback(record) for callback in callbacks]
-            stopped = any(answers)
-            self._move(stopped=int(stopped))
-            if checkpoint is not None and place["step"] % checkpoint.every == 0:
-                self._save(checkpoint.path, keepers)
-            if stopped:
+            if any(answers):
+                self._move(stopped=1, **({"epoch": epoch + 1, "batch": 0} if batches.exhausted() else {}))
                 break
+            if checkpoint is not None and record.step % checkpoint.every == 0:
+                self._save(checkpoint.path, keepers)
         if checkpoint is not None and losses:
             self._save(checkpoint.path, keepers)
+        peaks = [self._peak(shapes) for shapes in sizes]
         known = [peak for peak in peaks if peak is not None]
         return Report(
             steps=len(losses),
-            epochs=self._now.place["epoch"] - first,
+            epochs=self.epochs - before,
             losses=tuple(losses),
             seconds=perf_counter() - began,
-            peak_live_bytes=max(known) if len(known) == len(peaks) else None,
-            stop_reason="callback" if stopped else "epochs",
+            peak_live_bytes=max(known, default=0) if len(known) == len(peaks) else None,
+            stop_reason="callback" if self._now.place["stopped"] else "epochs",
         )
 
     # ----------------------------------------------------------------------------------------------------- the place
@@ -207,63 +242,76 @@ class Trainer:
     def _digest(self) -> str:
         return step_digest(self._step)
 
-    def _take_up(self, plan: Mapping[str, int], keepers: Sequence[Any]) -> None:
-        """Inside an epoch a run goes on only with data that is cut as before; callbacks get their histories back."""
-        place, histories = self._now.place, self._now.histories
-        before = {name: place[name] for name in plan}
-        if place["batch"] and before != plan:
-            raise refused(f"epoch {place['epoch']} was left after {place['batch']} batches of {before}; got {plan}")
+    def _take_up(self, path: str | os.PathLike[str] | None, plan: Mapping[str, int], keepers: Sequence[Any]) -> None:
+        """Goes to where the file says, if it is there; callbacks get their histories back.
+
+        Inside an epoch a run goes on only with data that is cut as before. What is refused changes nothing.
+        """
+        now = self._now if path is None or not os.path.lexists(path) else read(path, self._now, self._digest)
+        place, histories = now.place, now.histories
+        if place["batch"] and any(place[name] != number for name, number in plan.items()):
+            left, got = [{n: None if of[n] < 0 else of[n] for n in plan} for of in (place, plan)]
+            done = f"epoch {place['epoch']} was left after {place['batch']} batches of {left}"
+            raise refused(f"{done}; got {got}; give the same data and options until that epoch is done")
         if histories and keepers and len(histories) != len(keepers):
-            message = f"it has the histories of {len(histories)} callbacks, and {len(keepers)} of those given keep one"
-            raise AutodiffError("invalid_checkpoint", message)
+            raise unfit(f"it has the histories of {len(histories)} callbacks; {len(keepers)} of those given keep one")
         for keeper, history in zip(keepers, histories, strict=False):
             keeper.history = list(history)
+        self._now = now
 
-    def _walk(self, batches: Batches, epochs: int) -> Iterator[dict[str, Array]]:
-        """What is left of the epoch that the run is in, and the epochs after it."""
-        while (epoch := self._now.place["epoch"]) <= epochs:
-            yield from batches.epoch(epoch, self._now.place["batch"])
+    def _walk(self, batches: Batches, epochs: int) -> Iterator[tuple[int, dict[str, Array]]]:
+        """Batches with their epochs: what is left of the one that the run is in, and those after it."""
+        while (epoch := self.epochs + 1) <= epochs and not self._now.place["stopped"]:
+            for batch in batches.epoch(epoch, self._now.place["batch"]):
+                yield epoch, batch
             self._move(epoch=epoch + 1, batch=0)
 
     def _move(self, **place: int) -> None:
         self._now = Snapshot(self._now.trained, {**self._now.place, **place})
 
     def _save(self, path: str | os.PathLike[str], keepers: Sequence[Any]) -> None:
-        histories = tuple([tuple(map(float, keeper.history)) for keeper in keepers])
-        write(path, replace(self._now, histories=histories), self._digest)
+        write(path, replace(self._now, histories=_histories(keepers)), self._digest)
 
     # ------------------------------------------------------------------------------------------------------ one step
 
-    def _advance(self, batch: Arrays, plan: Mapping[str, int]) -> float:
+    def _advance(self, epoch: int, batch: Arrays, plan: Mapping[str, int]) -> float:
         """One step; the run moves on only when all of it has been done."""
-        place = self._now.place
-        number = place["step"] + 1
-        when = f"of step {number} (epoch {place['epoch']})"
+        number = self.steps + 1
+        when = f"of step {number} (epoch {epoch})"
         given = {
-            name: filled(f"{name!r} {when}", value(number), type_) if callable(value) else value
-            for name, (type_, value) in self._given.items()
+            name: filled(f"{name!r} {when}", value(number), self._optimizer_types[name]) if callable(value) else value
+            for name, value in self._given.items()
         }
-        with np.errstate(all="ignore"):  # what is not finite is refused by name
-            loss, trained = self._execution.train({**self._fixed, **batch}, self._now.trained, given, self._seed)
-        loss = _checked(f"the loss {when}", loss, self._seed)
         before = self._now.trained
+        with np.errstate(all="ignore"):  # what is not finite is refused by name
+            loss, trained = self._execution.train({**self._fixed, **batch}, before, given, self._seed)
+        loss = _checked(f"the loss {when}", loss, self._seed)
         trained = {name: _checked(f"{name!r} {when}", array, before[name]) for name, array in trained.items()}
-        self._now = Snapshot(trained, {**place, **plan, "step": number, "batch": place["batch"] + 1})
+        done = self._now.place["batch"] + 1
+        ended = done == plan["batches"]
+        place = {**self._now.place, **plan, "step": number, "epoch": epoch + ended, "batch": 0 if ended else done}
+        self._now = Snapshot(trained, place)
         return float(loss.item())
 
-    def _peak(self, batch: Arrays) -> int | None:
-        shapes = tuple([array.shape for array in batch.values()])
-        if shapes not in self._planned:
-            symbols = dict(self._symbols)
-            for name, array in batch.items():
-                bind_shape(self._types[name].shape, array.shape, symbols)
-            self._planned[shapes] = step_bytes(self._step, symbols)
-        return self._planned[shapes]
+    def _peak(self, shapes: Sequence[tuple[int, ...]]) -> int | None:
+        """The bytes of a step on a batch of these shapes, in the order of the inputs."""
+        symbols = dict(self._symbols)
+        for type_, shape in zip(self._types.values(), shapes, strict=True):
+            bind_shape(type_.shape, shape, symbols)
+        return step_bytes(self._step, symbols)
 
     def _bound(self, type_: TensorType) -> TensorType:
         return TensorType(
             type_.dtype, tuple([self._symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in type_.shape])
         )
+
+
+def _histories(keepers: Sequence[Any]) -> tuple[tuple[float, ...], ...]:
+    for keeper in keepers:
+        history = keeper.history
+        if not is_sequence(history) or not all(isinstance(value, Real) for value in history):
+            raise TypeError(f"callbacks must keep a list of floats as history; {quote(keeper)} has {quote(history)}")
+    return tuple([tuple(map(float, keeper.history)) for keeper in keepers])
 
 
 def _checked(label: str, result: Any, like: Array) -> Array:

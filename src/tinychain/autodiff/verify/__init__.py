@@ -8,5 +8,14 @@ from __future__ import annotations
 from tinychain.autodiff.verify.equivalence import verify_equivalent
 from tinychain.autodiff.verify.numeric import POINTS
 from tinychain.autodiff.verify.records import Difference, EquivalenceResult, ExactCheck, NumericCheck
+from tinychain.autodiff.verify.steps import verify_step
 
-__all__ = ["POINTS", "Difference", "EquivalenceResult", "ExactCheck", "NumericCheck", "verify_equivalent"]
+__all__ = [
+    "POINTS",
+    "Difference",
+    "EquivalenceResult",
+    "ExactCheck",
+    "NumericCheck",
+    "verify_equivalent",
+    "verify_step",
+]

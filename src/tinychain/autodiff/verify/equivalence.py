@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.expansion import MeanExpansionRegion
+from tinychain.autodiff.expansion.provenance import Region
 from tinychain.autodiff.graph import TensorGraph
 from tinychain.autodiff.types import as_int, is_sequence, parse_bindings
 from tinychain.autodiff.verify.exact import Readings, Trial, bound, read, run_trial
@@ -26,7 +26,7 @@ def verify_equivalent(
     after: Artifact,
     *,
     forward_graph: TensorGraph | None = None,
-    regions: Sequence[MeanExpansionRegion] = (),
+    regions: Sequence[Region] = (),
     shape_bindings: Mapping[str, int] | None = None,
     trials: int = 1,
     seed: int = 0,
@@ -36,11 +36,11 @@ def verify_equivalent(
 ) -> EquivalenceResult:
     """Whether two graphs, or two derivative programs, compute the same outputs from the same inputs.
 
-    Inputs are matched by id, outputs by position; their types must be equal. A program is judged together with
-    `forward_graph`; without one its captures are inputs that may be anything. Equal means equal as rational functions
-    of the inputs, so wherever neither divides by zero; see ExactCheck for what that is worth. The numeric errors at
-    `points`, for which () means none, are only reported, unless `max_ulps` limits them. `regions` of a detailed pass
-    name what a difference comes from.
+    Inputs are matched by id, outputs by position; their types must be equal. A dual that `after` reads and `before`
+    does not know is computed from its input. A program is judged together with `forward_graph`; without one its
+    captures are inputs that may be anything. Equal means equal as rational functions of the inputs, so wherever neither
+    divides by zero; see ExactCheck for what that is worth. The numeric errors at `points`, for which () means none, are
+    only reported, unless `max_ulps` limits them. `regions` of a detailed pass name what a difference comes from.
 
     Raises TypeError or ValueError for bad arguments, invalid_verification for artifacts that do not match or cannot be
     evaluated, the category of the fault for malformed ones, and not_equivalent if `raise_on_difference`.
@@ -97,7 +97,7 @@ def _first_difference(trial: Trial) -> tuple[int, tuple[int, ...]] | None:
 
 
 def _smallest(
-    pair: _Pair, sizes: dict[str, int], free: Sequence[str], seed: int, regions: Sequence[MeanExpansionRegion]
+    pair: _Pair, sizes: dict[str, int], free: Sequence[str], seed: int, regions: Sequence[Region]
 ) -> Difference:
     """The difference at the smallest sizes of the free symbols that still show it.
 
@@ -161,8 +161,8 @@ def _random_functions(readings: tuple[Readings, Readings]) -> tuple[str, ...]:
 
 
 def _check_arguments(regions: object, trials: object, seed: object, points: object, max_ulps: object) -> None:
-    if not is_sequence(regions) or not all(isinstance(region, MeanExpansionRegion) for region in regions):
-        raise TypeError(f"regions must be a list of MeanExpansionRegions, got {quote(regions)}")
+    if not is_sequence(regions) or not all(isinstance(region, Region) for region in regions):
+        raise TypeError(f"regions must be a list of the regions that a pass reports, got {quote(regions)}")
     if (count := as_int(trials)) is None or count < 1:
         raise ValueError(f"trials must be a positive int, got {quote(trials)}")
     if (number := as_int(seed)) is None or number < 0:

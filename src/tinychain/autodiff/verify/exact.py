@@ -139,10 +139,10 @@ class _Tally:
 
     def _result(self, plan: Plan, step: Step, what: Meaning, operands: list[Growth]) -> Growth:
         node = step.node
+        if what.kind is Kind.CONSTANT:
+            return self._algebra.literal(*what.numbers)
         if what.literal is not None:
             operands = [*operands, self._algebra.literal(what.literal)]
-        if what.kind is Kind.CONSTANT:
-            return operands[0]
         shape = plan.shapes[node.output_value_id]
         if what.kind is Kind.FIELD:
             rule = RULES[type(node.operator)]
@@ -161,6 +161,7 @@ def _unit_bits(before: Readings, after: Readings) -> int:
     denominators = set()
     for plan, meanings in (before, after):
         for step, what in zip(plan.steps, meanings, strict=True):
+            denominators.update([number.denominator for number in what.numbers])
             if what.literal is not None:
                 denominators.add(what.literal.denominator)
             elif type(step.node.operator) is MeanOperator and what.kind is Kind.FIELD:

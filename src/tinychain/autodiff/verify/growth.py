@@ -54,9 +54,11 @@ class Algebra(NamedTuple):
 
     unit_bits: int
 
-    def literal(self, number: Fraction) -> Growth:
-        fractional = number.denominator != 1
-        return Growth(0, _bits(abs(number.numerator)) + fractional * self.unit_bits, power=int(fractional))
+    def literal(self, *numbers: Fraction) -> Growth:
+        """What bounds all of these numbers."""
+        fractional = any(number.denominator != 1 for number in numbers)
+        bits = max([_bits(abs(number.numerator)) for number in numbers], default=0)
+        return Growth(0, bits + fractional * self.unit_bits, power=int(fractional))
 
     def add(self, x: Growth, y: Growth) -> Growth:
         power = max(x.power, y.power)

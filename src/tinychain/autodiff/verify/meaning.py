@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tinychain.autodiff.graph import TensorOperator, plain
+from tinychain.autodiff.literals import rational
 from tinychain.autodiff.operators import (
+    ConstantOperator,
     DivOperator,
     ExpOperator,
     FillOperator,
@@ -34,7 +36,6 @@ from tinychain.autodiff.types import check_literal
 from tinychain.autodiff.verify.field import Elements, Field, integers
 from tinychain.autodiff.verify.growth import RULES
 from tinychain.autodiff.verify.plan import Plan, Step, UndefinedError
-from tinychain.autodiff.verify.rational import rational
 
 _POINTWISE: Final = (SqrtOperator, ExpOperator, LogOperator, SignOperator, MaximumOperator, MinimumOperator)
 _ROWWISE: Final = (MaxOperator, MinOperator)
@@ -46,18 +47,22 @@ class Kind(Enum):
     """How the result comes about."""
 
     FIELD = "field operations"
-    CONSTANT = "a fill"
+    CONSTANT = "a fill or a constant"
     POINTWISE = "a random function of the operands' elements at each place"
     ROWWISE = "a random function of each group of elements that is reduced"
     WHOLE = "a random function of all operands"
 
 
 class Meaning(NamedTuple):
-    """The kind, the literal as a further operand if there is one, and the random function's name."""
+    """The kind, the literal as a further operand if there is one, the random function's name, a constant's numbers.
+
+    The numbers are in row-major order; a fill has one.
+    """
 
     kind: Kind
     literal: Fraction | None = None
     name: str = ""
+    numbers: tuple[Fraction, ...] = ()
 
 
 _FIELD: Final = Meaning(Kind.FIELD)
@@ -69,6 +74,8 @@ def meaning(step: Step, plan: Plan) -> Meaning:
     operator = type(node.operator)
     if not step.op_params and operator in RULES:
         return _FIELD  # nearly all nodes
+    if operator is ConstantOperator:
+        return _constant(step, plan)
     raw = step.op_params.get("fill" if operator is FillOperator else "right_literal")
     if operator in RULES or operator is FillOperator or operator in _POINTWISE:
         literal = None if raw is None else rational(check_literal(raw), plan.types[node.output_value_id].dtype)
@@ -80,21 +87,23 @@ def meaning(step: Step, plan: Plan) -> Meaning:
             return Meaning(Kind.POINTWISE, None, _name(operator, raw))
         if operator is MeanOperator and not prod(plan.shapes[node.input_value_ids[0]]):
             return Meaning(Kind.POINTWISE, None, _name(operator))
-        return Meaning(Kind.CONSTANT if operator is FillOperator else Kind.FIELD, literal)
+        if operator is FillOperator and literal is not None:
+            return Meaning(Kind.CONSTANT, numbers=(literal,))
+        return Meaning(Kind.FIELD, literal)
     if operator in _ROWWISE:
         return Meaning(Kind.ROWWISE, None, _name(operator))
-    params = sorted(map(repr, plain(step.op_params).items()))
-    return Meaning(Kind.WHOLE, None, _name(operator, node.operator.route_name, params))
+    return _whole(step)
 
 
 def evaluate(step: Step, what: Meaning, operands: list[Elements], shape: Sequence[int], field: Field) -> Elements:
     """The value of a step over the field. Raises UndefinedError where it divides by zero."""
     try:
+        if what.kind is Kind.CONSTANT:
+            elements = {number: field.constant(number) for number in set(what.numbers)}
+            values = field.tensor([elements[number] for number in what.numbers], [len(what.numbers)])
+            return np.full(shape, values[0], dtype=object) if len(values) == 1 else values.reshape(shape)
         if what.literal is not None:
-            number = np.array(field.constant(what.literal), dtype=object)
-            if what.kind is Kind.CONSTANT:
-                return np.full(shape, number, dtype=object)
-            operands = [*operands, number]
+            operands = [*operands, np.array(field.constant(what.literal), dtype=object)]
         if what.kind is Kind.FIELD:
             return _field_operation(step, operands, what.literal is not None, shape, field)
     except ZeroDivisionError:
@@ -138,6 +147,20 @@ def _rows(x: Elements, axes: Any) -> list[list[int]]:
     if not length:
         return [[] for _ in range(prod([x.shape[axis] for axis in kept]))]
     return [numbers[start : start + length] for start in range(0, len(numbers), length)]
+
+
+def _constant(step: Step, plan: Plan) -> Meaning:
+    """One with an infinity or a NaN in it is random."""
+    dtype = plan.types[step.node.output_value_id].dtype
+    numbers = [rational(check_literal(value), dtype) for value in step.op_params["values"]]
+    known = tuple([number for number in numbers if number is not None])
+    return Meaning(Kind.CONSTANT, numbers=known) if len(known) == len(numbers) else _whole(step)
+
+
+def _whole(step: Step) -> Meaning:
+    operator = step.node.operator
+    params = sorted(map(repr, plain(step.op_params).items()))
+    return Meaning(Kind.WHOLE, None, _name(type(operator), operator.route_name, params))
 
 
 def _name(operator: type[TensorOperator], *more: object) -> str:

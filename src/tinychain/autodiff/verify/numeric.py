@@ -12,11 +12,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from tinychain.autodiff.arrays import DTYPES
 from tinychain.autodiff.types import check_floating
 from tinychain.autodiff.verify.plan import Plan, Step
 from tinychain.autodiff.verify.records import NumericCheck
-
-_DTYPES: Final[Mapping[str, np.dtype[Any]]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
 
 _Draw = Callable[[Generator, int, Any], Any]  # (generator, how many, finfo of the dtype) -> numbers
 
@@ -78,7 +77,7 @@ def compare(before: Plan, after: Plan, points: Sequence[str], seed: int) -> Nume
 
 
 def _array(point: str, random: Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    kind = _DTYPES[check_floating(dtype)]
+    kind = DTYPES[check_floating(dtype)]
     return np.asarray(_DRAWS[point](random, prod(shape), np.finfo(kind))).astype(kind).reshape(shape)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, log2
 
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.expansion import MeanExpansionRegion
+from tinychain.autodiff.expansion.provenance import Region
 from tinychain.autodiff.graph import Record
 
 
@@ -81,7 +81,7 @@ class Difference(Record):
     after: int
     sizes: dict[str, int]
     first_value_id: str | None
-    region: MeanExpansionRegion | None
+    region: Region | None
 
     def __str__(self) -> str:
         text = f"output {self.position} ({quote(self.output)}) differs at {list(self.element)} with seed {self.seed}"
@@ -107,6 +107,9 @@ class EquivalenceResult(Record):
     numeric: NumericCheck | None
     difference: Difference | None
     max_ulps: float | None = None
+
+    def __bool__(self) -> bool:
+        return self.equivalent
 
     def check(self) -> EquivalenceResult:
         """Itself; raises not_equivalent, with the difference, where the artifacts are not."""

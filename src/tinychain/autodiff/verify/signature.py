@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.expansion.transposing import dual_source
 from tinychain.autodiff.form import check_graph, check_program
-from tinychain.autodiff.graph import DerivativeProgram, TensorGraph
+from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord
+from tinychain.autodiff.operators import TransposeOperator
 from tinychain.autodiff.reverse import joint_graph
-from tinychain.autodiff.types import bind, resolve_shape
+from tinychain.autodiff.types import bind, parse_type, resolve_shape, swapped
 from tinychain.autodiff.verify.plan import Typed
 from tinychain.autodiff.walks import post_order, producer_index
 
@@ -21,25 +24,26 @@ def typed_pair(before: Artifact, after: Artifact, forward_graph: TensorGraph | N
 
     A program is joined with `forward_graph`; without one, every value that it reads and does not compute is an input.
     """
-    if isinstance(before, TensorGraph) != isinstance(after, TensorGraph):
+    if not any(isinstance(before, kind) and isinstance(after, kind) for kind in (TensorGraph, DerivativeProgram)):
         kinds = f"{type(before).__name__} and {type(after).__name__}"
-        raise TypeError(f"expected two TensorGraphs or two DerivativePrograms, got {kinds}")
+        raise TypeError(f"expected two TensorGraphs or two DerivativePrograms, got {kinds}; steps go to verify_step")
     if isinstance(before, TensorGraph) and isinstance(after, TensorGraph):
         if forward_graph is not None:
             raise TypeError("forward_graph goes with two DerivativePrograms; before and after are TensorGraphs")
         check_graph(before, "before")
         check_graph(after, "after")
-        _match_inputs(before, after)
         known: Mapping[str, Any] = dict(before.inputs)
-        graphs = before, after
+        graphs = before, _without_duals(after, known)
+        _match_inputs(*graphs)
     else:
         check_program(before, "before")
         check_program(after, "after")
         assert isinstance(before, DerivativeProgram)
         assert isinstance(after, DerivativeProgram)
         _match_gradients(before, after)
-        graphs = _as_graph(before, forward_graph), _as_graph(after, forward_graph)
-        known = {**before.value_typespecs, **dict(graphs[0].inputs)}
+        source = _as_graph(before, forward_graph)
+        known = {**before.value_typespecs, **dict(source.inputs)}
+        graphs = source, _without_duals(_as_graph(after, forward_graph), known)
     typed = _typed(graphs[0], "before"), _typed(graphs[1], "after")
     for value_id in typed[1].inputs:
         if value_id not in known:
@@ -78,6 +82,31 @@ def _as_graph(program: DerivativeProgram, forward_graph: TensorGraph | None) -> 
     read = dict.fromkeys([*[operand for node in nodes for operand in node.input_value_ids], *outputs])
     inputs = [(value_id, program.value_typespecs.get(value_id)) for value_id in read if value_id not in producers]
     return TensorGraph(nodes, inputs, outputs)
+
+
+def _without_duals(graph: TensorGraph, known: Mapping[str, Any]) -> TensorGraph:
+    """The graph with each dual that is not known computed from what it is the transpose of."""
+    inputs, nodes = dict(graph.inputs), []
+    for value_id, spec in graph.inputs:
+        source = dual_source(value_id)
+        if source is None or source not in known or value_id in known:
+            continue
+        shape = parse_type(spec, label=f"input {quote(value_id)}").shape
+        if len(shape) < 2:
+            continue
+        del inputs[value_id]
+        inputs.setdefault(source, known[source])
+        nodes.append(
+            TensorNodeRecord(
+                node_id=f"transpose {value_id}",
+                output_value_id=value_id,
+                operator=TransposeOperator(),
+                op_params={"perm": list(swapped(range(len(shape))))},
+                input_value_ids=[source],
+                output_typespec=spec,
+            )
+        )
+    return replace(graph, nodes=[*nodes, *graph.nodes], inputs=list(inputs.items())) if nodes else graph
 
 
 def _typed(graph: TensorGraph, name: str) -> Typed:

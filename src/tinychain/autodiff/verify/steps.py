@@ -1,0 +1,46 @@
+"""Do the programs of a compiled step compute what was traced and differentiated? Each pair of artifacts in one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.graph import TensorGraph
+from tinychain.autodiff.reverse import joint_graph
+from tinychain.autodiff.training import CompiledTrainingStep
+from tinychain.autodiff.verify.equivalence import verify_equivalent
+from tinychain.autodiff.verify.records import EquivalenceResult
+
+
+def verify_step(
+    step: CompiledTrainingStep, other: CompiledTrainingStep | None = None, **options: Any
+) -> dict[str, EquivalenceResult]:
+    """The lowered artifacts of `other`, by default of `step` itself, against the source artifacts of `step`.
+
+    By name: "loss"; "gradients", each program with its own forward graph; "gradient inputs", where there are any; and
+    "update of NAME" for each parameter. The options are those of `verify_equivalent`, which says what is raised;
+    TypeError for what is no step.
+    """
+    rewritten = step if other is None else other
+    for given in (step, rewritten):
+        if not isinstance(given, CompiledTrainingStep):
+            raise TypeError(f"expected one CompiledTrainingStep or two, got {quote(given)}")
+    graphs = step.source_forward_graph, rewritten.lowered_forward_graph
+    gradients = (
+        joint_graph(step.source_derivative_program, forward_graph=graphs[0]),
+        joint_graph(rewritten.lowered_derivative_program, forward_graph=graphs[1]),
+    )
+    pairs = {"loss": graphs, "gradients": gradients}
+    if step.gradient_inputs is not None and rewritten.gradient_inputs is not None:
+        pairs["gradient inputs"] = (step.gradient_inputs.source_graph, rewritten.gradient_inputs.lowered_graph)
+    for record in step.parameters:
+        update = rewritten.parameter(record.name).lowered_update_graph
+        pairs[f"update of {record.name}"] = (record.source_update_graph, update)
+    return {name: _compared(name, before, after, options) for name, (before, after) in pairs.items()}
+
+
+def _compared(name: str, before: TensorGraph, after: TensorGraph, options: dict[str, Any]) -> EquivalenceResult:
+    try:
+        return verify_equivalent(before, after, **options)
+    except AutodiffError as error:
+        raise AutodiffError(error.category, f"{name}: {error.message}") from None
