@@ -15,6 +15,7 @@ from tinychain.autodiff.errors import AutodiffError
 from tinychain.autodiff.graph import TensorGraph
 from tinychain.autodiff.inspection import describe
 from tinychain.autodiff.text import format_text, parse_text
+from tinychain.autodiff.training import Momentum
 
 
 @given(traced_graphs())
@@ -67,8 +68,57 @@ def test_the_columns_line_up() -> None:
 
 def test_a_shared_update_is_listed_once() -> None:
     listing = describe(three_layer_step())
-    assert listing.count("\nupdate of b1, b2 (used 2 times)\n") == 1
-    assert listing.count("\ngraph {\n") == 1 + 4
+    assert listing.count("update of b1, b2 (used 2 times)") == 1
+
+
+def test_updates_that_differ_in_shapes_alone_are_listed_as_one() -> None:
+    listing = describe(three_layer_step())
+    assert listing.count("\ngraph {\n") == 1 + 1
+    assert listing.partition("\nupdate of w1\n")[2].splitlines()[:3] == [
+        "# alike but for shapes: update of b1, b2 (used 2 times) : f64[1, 6]",
+        "# alike but for shapes: update of w2 : f64[6, 6]",
+        "# alike but for shapes: update of w3 : f64[6, 1]",
+    ]
+
+
+def sgd_but_for(shape: list[int], factor: float) -> Any:
+    def rule(parameter: Any, gradient: Any, learning_rate: Any) -> Any:
+        scaled = gradient * (factor if list(parameter.shape) == shape else 1.0)
+        return parameter - scaled * learning_rate
+
+    return rule
+
+
+@pytest.mark.parametrize(("factor", "listed"), [(1.0, 1), (0.5, 2)])
+def test_an_update_of_another_number_is_listed_in_full(factor: float, listed: int) -> None:
+    listing = describe(three_layer_step(optimizer=sgd_but_for([6, 6], factor)))
+    assert listing.count("\ngraph {\n") == 1 + listed
+
+
+def test_inputs_and_outputs_of_each_program_are_named() -> None:
+    lines = describe(compiled(optimizer=Momentum())).splitlines()
+    assert "# inputs: parameter = v0, gradient = v1, learning_rate = v2, velocity = v3" in lines
+    assert "# outputs: new parameter = v7, new velocity = v5" in lines
+    assert "# outputs: loss = v6, captured = v4" in lines
+    assert "# outputs: gradient of w = d7" in lines
+
+
+def test_one_note_tells_of_a_symbol_of_several_programs() -> None:
+    def loss(x: Any, y: Any, w: Any) -> Any:
+        residual = x @ w - y
+        return (residual * residual).sum()
+
+    listing = describe(compiled(loss=loss, inputs={"x": spec("N", 3), "y": spec("N", 1), "w": spec(3, 1)}))
+    assert listing.splitlines()[-1] == (
+        "note: forward, derivative: unknown because the size of the symbol 'N' is not known;"
+        " pass shape_bindings={'N': ...}"
+    )
+
+
+def test_further_reasons_are_counted_in_the_same_note() -> None:
+    nodes = [op(f"v{i}", f"v{i - 1}" if i else "x") for i in range(6)]
+    (note,) = [line for line in describe(dag(*nodes, outputs=["v5"])).splitlines() if "unknown because" in line]
+    assert note.endswith("; and 3 more of the kind")
 
 
 def test_what_is_not_known_and_not_needed_is_noted() -> None:
@@ -76,7 +126,7 @@ def test_what_is_not_known_and_not_needed_is_noted() -> None:
     listing = describe(graph)
     assert "unknown" in listing
     assert "note: graph: 1 operations that no output needs are not counted" in listing
-    assert "note: graph: unknown because value 'x' has the symbol 'N'" in listing
+    assert "note: graph: unknown because the size of the symbol 'N' is not known" in listing
     assert "symbol" not in describe(graph, shape_bindings={"N": 3})
 
 

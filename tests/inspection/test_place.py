@@ -132,6 +132,20 @@ def test_an_input_stands_right_above_its_reader() -> None:
     assert x < a < b == y < c
 
 
+def test_a_line_begins_at_a_box_or_where_it_leaves_another() -> None:
+    nodes = [op(f"c{i}", f"c{i - 1}" if i else "x", "y") for i in range(9)]
+    graph = dag(*nodes, outputs=["c8"], inputs=("x", "y"))
+    for drawn in (picture(graph), picture(graph, region(*[f"n_c{i}" for i in range(2, 7)]))):
+        seen: set[Point] = set()
+        for line in sorted(drawn.lines, key=lambda line: line.points[0][1]):
+            start = line.points[0]
+            borders = [*drawn.boxes, *[frame.outline for frame in drawn.frames]]
+            assert start in seen or any(touches(placed, start) for placed in borders)
+            seen |= {*line.points}
+        tips = [line.points[-1] for line in drawn.lines if line.has_tip]
+        assert len(tips) == len(set(tips)) == 18
+
+
 def test_operands_arrive_from_left_to_right() -> None:
     graph = dag(op("z", "x", "y"), outputs=["z"], inputs=("x", "y"))
     first, second = picture(graph).lines

@@ -17,8 +17,8 @@ from tinychain.autodiff.expansion import (
 )
 from tinychain.autodiff.graph import TensorGraph
 from tinychain.autodiff.inspection import to_dot
+from tinychain.autodiff.inspection.parts import parts
 from tinychain.autodiff.inspection.regions import Region, given_regions, rewritten_regions
-from tinychain.autodiff.inspection.view import parts
 
 
 def test_the_regions_of_a_step_are_those_that_its_passes_report() -> None:
@@ -98,9 +98,9 @@ def test_a_reported_region_is_named_by_its_pass_and_sources() -> None:
 @pytest.mark.parametrize(
     ("regions", "error", "message"),
     [
-        ("n_c0", TypeError, "regions must be a sequence of MeanExpansionRegion, got 'n_c0'"),
+        ("n_c0", TypeError, "regions must be a sequence of MeanExpansionRegion or LegalizedRegion records, got 'n_c0'"),
         (None, TypeError, "regions must be a sequence"),
-        (["n_c0"], TypeError, "regions must hold MeanExpansionRegion records, got 'n_c0' at 0"),
+        (["n_c0"], TypeError, "regions must hold MeanExpansionRegion or LegalizedRegion records, got 'n_c0' at 0"),
         ([reported("other")], ValueError, r"regions\[0\] has the node 'other', which the artifact lacks"),
         (
             [reported("n_c0"), reported("n_c1", "n_c0")],

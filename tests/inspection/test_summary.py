@@ -13,7 +13,7 @@ from steps import compiled, spec
 from strategies import OwnOperator, TwinOfMulOperator
 from tinychain.autodiff.errors import AutodiffError
 from tinychain.autodiff.graph import TensorGraph, TensorNodeRecord, TensorOperator
-from tinychain.autodiff.inspection import Figures, Summary, Values, summarize
+from tinychain.autodiff.inspection import Figures, Summary, Values, describe, summarize
 from tinychain.autodiff.operators import AddOperator, MulOperator
 from tinychain.autodiff.tracing import TensorGraphBuilder
 from tinychain.autodiff.training import SGD, ClipByGlobalNorm, Momentum
@@ -114,8 +114,13 @@ def test_a_symbol_makes_the_figures_unknown_and_says_how_to_know() -> None:
     figures = only(summarize(mse_graph("N")))
     assert (figures.flops, figures.peak_live_bytes, figures.results) == (None, None, Values(3, None))
     assert figures.reads["input"] == Values(2, None)
-    assert "the symbol 'N'" in figures.unknown[0]
-    assert "give it in shape_bindings" in figures.unknown[0]
+    assert figures.unknown == ("the size of the symbol 'N' is not known; pass shape_bindings={'N': ...}",)
+
+
+def test_all_unknown_symbols_are_told_at_once() -> None:
+    graph = graph_of(node("z", "x", "y"), inputs=[("x", spec("N", "M")), ("y", spec("N"))])
+    (reason,) = only(summarize(graph)).unknown
+    assert reason == "the sizes of the symbols 'N', 'M' are not known; pass shape_bindings={'N': ..., 'M': ...}"
 
 
 def test_a_bound_symbol_gives_the_figures_of_the_concrete_graph() -> None:
@@ -248,6 +253,19 @@ def test_a_summary_is_plain_data() -> None:
     data = summarize(compiled(**EXPANSIONS)).to_dict()
     assert json.loads(json.dumps(data)) == data
     assert data["parts"][0]["lowered"]["operators"]["matmul"] == 3
+
+
+def test_a_summary_reads_as_its_tables_and_shows_as_one_line() -> None:
+    summary = summarize(three_layer_step())
+    text = str(summary)
+    assert text in describe(three_layer_step())
+    assert text.startswith("part  ")
+    figures = summary.total.lowered
+    assert figures is not None
+    assert repr(summary) == (
+        "<Summary of a CompiledTrainingStep (forward, derivative, update of w1 and 3 more):"
+        f" {figures.operations} operations, {figures.flops:,} FLOPs>"
+    )
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from hypothesis import strategies as st
 
 from dags import chain, dag, op
 from inspected import main_job, three_layer_step
-from steps import spec
+from steps import compiled, spec
 from strategies import graphs, hostile_ids, programs, traced_graphs
 from tinychain.autodiff.errors import AutodiffError
 from tinychain.autodiff.expansion import MeanExpansionRegion
 from tinychain.autodiff.graph import DerivativeProgram, TensorGraph
 from tinychain.autodiff.inspection import to_dot, to_html, to_svg
+from tinychain.autodiff.operators import ConstantOperator
+from tinychain.autodiff.training import Adam
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "inspection.svg"
@@ -69,6 +72,74 @@ def test_a_collapsed_region_is_one_box() -> None:
     assert "expanded region, as one box" in texts(root)
     assert "tc-region" in drawn_kinds(root)
     assert "tc-frame" not in drawn_kinds(root)
+
+
+def test_outputs_have_the_names_of_what_they_are() -> None:
+    found = texts(read(to_svg(main_job())))
+    assert {"= loss", "= captured", "= gradient of w", "= new parameter"} <= set(found)
+    assert "= z" not in texts(read(to_svg(dag(op("z", "x"), outputs=["z"]))))
+
+
+def test_an_output_that_is_two_things_names_both() -> None:
+    step = compiled(loss=lambda w: (w + w).sum(), inputs={"w": spec(1)}, optimizer=lambda **given: given["gradient"])
+    update = texts(read(to_svg(step)))
+    assert update[update.index("update of w") :][:5] == ["update of w", "gradient", "f64[1]", "v1", "= new parameter"]
+
+
+def test_updates_that_differ_in_shapes_alone_are_drawn_once() -> None:
+    found = texts(read(to_svg(three_layer_step())))
+    title = found.index("update of w1")
+    assert found[title + 1 : title + 5] == [
+        "and, alike but for shapes:",
+        "update of b1, b2 : f64[1, 6]",
+        "update of w2 : f64[6, 6]",
+        "update of w3 : f64[6, 1]",
+    ]
+    assert found.count("learning_rate") == 1
+
+
+def test_many_alike_updates_are_counted() -> None:
+    inputs = {f"w{size}": spec(size) for size in range(1, 9)}
+    step = compiled(
+        loss=lambda **given: sum([(w * w).sum() for w in given.values()]), inputs=inputs, parameters=[*inputs]
+    )
+    found = texts(read(to_svg(step)))
+    title = found.index("update of w1")
+    assert found[title + 2 : title + 7] == [*[f"update of w{i} : f64[{i}]" for i in (2, 3, 4, 5)], "3 more"]
+
+
+def test_params_are_spelled_as_in_the_listing() -> None:
+    graph = dag(op("z", "x", keepdims=False, factor=1 - 0.9, note=None), outputs=["z"])
+    (found,) = [text for text in texts(read(to_svg(graph))) if "keepdims" in text]
+    assert found == "keepdims: false, factor: 0.099999999999…"
+    assert "{keepdims: false, factor: 0.09999999999999998, note: null}" in to_svg(graph)
+
+
+def test_a_long_constant_is_cut() -> None:
+    values = [float(i) for i in range(1000)]
+    node = replace(op("z", values=values), operator=ConstantOperator())
+    svg = to_svg(dag(node, outputs=["z"]))
+    assert "values: [0.0, 1.0, 2.0, 3.0, … 1,000 in all]" in svg
+    assert len(svg) < 6000
+
+
+def test_a_drawing_is_about_as_wide_as_high() -> None:
+    adam = {"optimizer": Adam(), "optimizer_inputs": dict.fromkeys(Adam().required_optimizer_inputs, spec())}
+    for step in (main_job(), three_layer_step(), three_layer_step(**adam)):
+        root = read(to_svg(step))
+        width, height = int(root.get("width", "")), int(root.get("height", ""))
+        assert height < 1.5 * width
+        assert width < 2 * height
+
+
+def test_a_value_that_everything_reads_costs_one_line() -> None:
+    """In a chain of n operations that all read one more value, text grows as n does."""
+
+    def text(length: int) -> int:
+        nodes = [op(f"c{i}", f"c{i - 1}" if i else "x", "y") for i in range(length)]
+        return len(to_svg(dag(*nodes, outputs=[nodes[-1].output_value_id], inputs=("x", "y"))))
+
+    assert text(800) < 2.2 * text(400)
 
 
 def test_every_line_has_its_points_on_the_page() -> None:
@@ -145,7 +216,7 @@ def test_a_page_has_the_figures_and_the_drawing() -> None:
 
 def test_a_page_binds_symbols() -> None:
     graph = dag(op("z", "x", typespec=spec("N")), outputs=["z"], inputs=[("x", spec("N"))])
-    assert "unknown because value &#x27;x&#x27; has the symbol" in to_html(graph)
+    assert "unknown because the size of the symbol &#x27;N&#x27; is not known" in to_html(graph)
     assert "(56 B)" in to_html(graph, shape_bindings={"N": 7})
 
 

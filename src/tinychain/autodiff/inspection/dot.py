@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tinychain.autodiff.inspection.drawing import OPERATION, REGION, Box, Panel, panels
-from tinychain.autodiff.inspection.view import CAPTURE, INPUT, PARAMETER, SEED, Artifact
+from tinychain.autodiff.inspection.parts import Artifact
+from tinychain.autodiff.inspection.view import CAPTURE, INPUT, PARAMETER, SEED
 
 _SHAPES: Final = {
     INPUT: "ellipse",
@@ -22,9 +23,10 @@ _SHAPES: Final = {
 def to_dot(artifact: Artifact, *, regions: Sequence[object] = (), collapse: bool = False, limit: int = 2000) -> str:
     """A graph, a derivative program or a compiled step, as lowered, in the DOT language.
 
-    One cluster a program, and in it one for each region: those that a detailed pass reported, or those by which a
-    step's lowered programs differ from its sources. `collapse` draws each region as one box. Outputs have a double
-    border. Raises ValueError for more than `limit` boxes, and as `summarize` does for what is no valid artifact.
+    One cluster a program, as `to_svg` has them, and in it one for each region: those that a detailed pass reported, or
+    those by which a step's lowered programs differ from its sources. `collapse` draws each region as one box. Outputs
+    have a double border. Raises ValueError for more than `limit` boxes, and as `summarize` does for what is no valid
+    artifact.
     """
     lines = ["digraph {", '  node [fontname="monospace", fontsize=11]', "  edge [arrowsize=0.7]"]
     first = 0
@@ -39,7 +41,8 @@ def _panel(panel: Panel, index: int, first: int) -> Iterator[str]:
     for box_index, box in enumerate(panel.boxes, start=first):
         framed[box.frame].append(_box(box, box_index))
     yield f"  subgraph cluster_{index} {{"
-    yield f"    label={_quoted(panel.title)}"
+    title = "\n".join([panel.title, *panel.notes])
+    yield f"    label={_quoted(title)}"
     yield from [f"    {line}" for line in framed[None]]
     for frame, label in enumerate(panel.frames):
         yield f"    subgraph cluster_{index}_{frame} {{"

@@ -114,18 +114,30 @@ def ranked(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 class Reasons:
-    """The reasons for unknown figures: the first few of them, and how many more there are."""
+    """The reasons for unknown figures: one for all symbols, the first few others, and how many more there are."""
 
     def __init__(self) -> None:
         self._reasons: dict[str, None] = {}
+        self._symbols: dict[str, None] = {}
 
     def add(self, reason: str) -> None:
         self._reasons[reason] = None
 
+    def add_symbols(self, symbols: Iterable[str]) -> None:
+        self._symbols |= dict.fromkeys(symbols)
+
     def told(self) -> tuple[str, ...]:
-        reasons = list(self._reasons)
+        reasons = [*([_unbound(self._symbols)] if self._symbols else []), *self._reasons]
         more = len(reasons) - _REASONS_SHOWN
         return (*reasons[:_REASONS_SHOWN], *([f"and {more} more of the kind"] if more > 0 else []))
+
+
+def _unbound(symbols: Iterable[str]) -> str:
+    names = [quote(symbol) for symbol in symbols]
+    what = "size of the symbol" if len(names) == 1 else "sizes of the symbols"
+    verb = "is" if len(names) == 1 else "are"
+    bindings = ", ".join([f"{name}: ..." for name in names])
+    return f"the {what} {', '.join(names)} {verb} not known; pass shape_bindings={{{bindings}}}"
 
 
 def _schedule(graph: TensorGraph) -> list[TensorNodeRecord]:
@@ -159,7 +171,12 @@ class _Types:
             label = f"value {quote(value_id)}"
             try:
                 declared = parse_type(spec, label=label)
-                shape = resolve_shape(declared.shape, self._symbols, label=label, remedy="give it in shape_bindings")
+                unbound = [dim for dim in declared.shape if isinstance(dim, str) and dim not in self._symbols]
+                if unbound:
+                    self.known[value_id] = None
+                    self._reasons.add_symbols(unbound)
+                    return
+                shape = resolve_shape(declared.shape, self._symbols, label=label)
                 type_ = TensorType(check_floating(declared.dtype), shape)
             except AutodiffError as error:
                 self.known[value_id] = None

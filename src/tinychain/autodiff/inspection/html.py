@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-from tinychain.autodiff.inspection.summary import summarize
+from tinychain.autodiff.inspection.parts import Artifact
+from tinychain.autodiff.inspection.summary import figures_table, notes, operators_table
 from tinychain.autodiff.inspection.svg import to_svg
-from tinychain.autodiff.inspection.table import Table, figures_table, notes, operators_table
-from tinychain.autodiff.inspection.view import Artifact
+from tinychain.autodiff.inspection.table import Table
+from tinychain.autodiff.inspection.totals import summarize
 
 _STYLE: Final = """
 :root{color-scheme:light dark}

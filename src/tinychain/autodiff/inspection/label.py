@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.graph import TensorOperator
 from tinychain.autodiff.text.notation import PACKAGE_OPERATORS, format_string
-from tinychain.autodiff.types import parse_type
+from tinychain.autodiff.text.write import NoText, format_value
+from tinychain.autodiff.types import is_sequence, parse_type
+
+_ITEMS_SHOWN: Final = 4
+_ITEMS_LIMIT: Final = 16
 
 
 def printable(text: str, limit: int | None = None) -> str:
@@ -36,5 +40,10 @@ def type_label(spec: Any, limit: int | None = None) -> str:
 
 
 def value_label(value: object) -> str:
-    """A param, floats to six digits."""
-    return f"{value:.6g}" if isinstance(value, float) else quote(value)
+    """A param as the notation has it, but of a long list only the first few items and how many there are."""
+    try:
+        if is_sequence(value) and len(value) > _ITEMS_LIMIT:
+            return f"{format_value(list(value[:_ITEMS_SHOWN]))[:-1]}, … {len(value):,} in all]"
+        return format_value(value)
+    except NoText:
+        return quote(value)

@@ -34,7 +34,8 @@ class Link(NamedTuple):
 class Layout(NamedTuple):
     """The middles of the boxes, a route for each link, and the extent, which begins at (0, 0).
 
-    A route alternates between vertical pieces, the first and the last of them, and pieces that bridge two layers.
+    A route alternates between vertical pieces, the first and the last of them, and pieces that bridge two layers. Where
+    an earlier one from the same place goes the same way, it begins where the two part.
     """
 
     centers: list[Point]
@@ -247,13 +248,17 @@ class _Slots:
             y += height + _LAYER_GAP
         centers = [(x[box], sum(bands[self._layer[box]]) // 2) for box in range(self._boxes)]
         routes = []
+        shown: dict[tuple[int, int], int] = {}  # of a trunk: how many of its slots a route goes through already
         for link in self._links:
             first, last = self._layer[link.tail], self._layer[link.head]
             start, end = x[link.tail] + link.tail_dx, x[link.head] + link.head_dx
             tail_half, head_half = self._sizes[link.tail][1] // 2, self._sizes[link.head][1] // 2
-            route = [(start, centers[link.tail][1] + tail_half), (start, bands[first][1])]
-            between = self._trunks[link.tail, link.tail_dx][: last - first - 1]
-            for slot, (above, below) in zip(between, bands[first + 1 : last], strict=True):
+            trunk, reach = (link.tail, link.tail_dx), last - first - 1
+            begun = min(shown.get(trunk, 0), reach)
+            shown[trunk] = max(shown.get(trunk, 0), reach)
+            route = [] if begun else [(start, centers[link.tail][1] + tail_half), (start, bands[first][1])]
+            for step in range(max(begun - 1, 0), reach):
+                slot, (above, below) = self._trunks[trunk][step], bands[first + 1 + step]
                 route += [(x[slot], above), (x[slot], below)]
             route += [(end, bands[last][0]), (end, centers[link.head][1] - head_half)]
             routes.append(route)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tinychain.autodiff.inspection.label import id_label, printable
-from tinychain.autodiff.inspection.summary import summarize
-from tinychain.autodiff.inspection.table import aligned, figures_table, notes, operators_table
-from tinychain.autodiff.inspection.view import Artifact, Part, parts
+from tinychain.autodiff.inspection.parts import Artifact, Part, alike, parts
+from tinychain.autodiff.inspection.totals import summarize
 from tinychain.autodiff.text import format_text
 from tinychain.autodiff.training import CompiledTrainingStep
 
@@ -15,14 +14,13 @@ from tinychain.autodiff.training import CompiledTrainingStep
 def describe(artifact: Artifact, *, shape_bindings: Mapping[str, int] | None = None) -> str:
     """A listing of a graph, a derivative program or a compiled step, with its figures below.
 
-    Programs are in the notation of `format_text`; a step's are given as lowered, with what was rewritten above each.
+    Programs are in the notation of `format_text`. A step's are given as lowered, with the names of inputs and outputs
+    and what was rewritten above each; of updates that differ in nothing but shapes, the first.
     Raises as `summarize` does, and malformed_derivative_ir for what has no text form. Linear.
     """
     summary = summarize(artifact, shape_bindings=shape_bindings)
-    blocks = [*_header(artifact), *["\n".join(_part(part)) for part in parts(artifact)]]
-    blocks += [aligned(figures_table(summary)), aligned(operators_table(summary))]
-    blocks.append("\n".join([f"note: {note}" for note in notes(summary)]))
-    return "\n\n".join(blocks) + "\n"
+    programs = ["\n".join(_program(first, others)) for first, *others in alike(parts(artifact))]
+    return "\n\n".join([*_header(artifact), *programs, str(summary)])
 
 
 def _header(artifact: Artifact) -> Iterator[str]:
@@ -49,10 +47,24 @@ def _header(artifact: Artifact) -> Iterator[str]:
     yield "\n".join(lines)
 
 
-def _part(part: Part) -> Iterator[str]:
+def _program(part: Part, others: Sequence[Part]) -> Iterator[str]:
+    """A program, and the names and types of those that differ from it in nothing but shapes."""
+    graph, names, output_names = part.drawn.graph, part.drawn.names, part.drawn.output_names
     if part.lowered is not None:
-        yield f"{part.name}{f' (used {part.uses:,} times)' if part.uses > 1 else ''}"
+        yield _title(part)
+    yield from [f"# alike but for shapes: {_title(other)} : {other.type}" for other in others]
+    inputs = [f"{printable(names[id_])} = {id_label(id_)}" for id_, _ in graph.inputs if id_ in names]
+    if inputs:
+        yield f"# inputs: {', '.join(inputs)}"
+    outputs = [f"{printable(name)} = {id_label(id_)}" for id_, name in output_names.items()]
+    if outputs:
+        yield f"# outputs: {', '.join(outputs)}"
     for region in part.regions:
         emitted = ", ".join(map(id_label, region.emitted_node_ids))
         yield f"# {region.label} became {emitted}, which ends in {id_label(region.terminal_value_id)}"
     yield format_text(part.drawn.artifact).rstrip("\n")
+
+
+def _title(part: Part) -> str:
+    used = f" (used {part.uses:,} times)" if part.uses > 1 else ""
+    return f"{part.name}{used}"

@@ -18,6 +18,7 @@ from tinychain.autodiff.inspection.layout import Layout, Link, Point, lay_out
 LINE_HEIGHT = 16
 TITLE_HEIGHT = 26
 _BOX_PADDING = 6
+_BORDER = 4
 _FRAME_PADDING = 12
 _PORT_WIDTH = 8
 _TITLE_LIMIT = 60
@@ -93,10 +94,11 @@ def place(panel: Panel, limit: int) -> Picture:
 
 
 def box_size(box: Box) -> tuple[int, int]:
-    """Even, and wide enough for every line of its label; shapes with slanting sides need more."""
+    """Even, and wide enough for every line of its label; slanting sides and the second border of outputs need more."""
     slant = 0 if box.kind in (OPERATION, REGION) else 14
-    width = max([text_width(line) for line in box.lines]) + 2 * (_BOX_PADDING + 2 + slant)
-    return width + width % 2, LINE_HEIGHT * len(box.lines) + 2 * _BOX_PADDING
+    border = _BORDER if box.is_output else 0
+    width = max([text_width(line) for line in box.lines]) + 2 * (_BOX_PADDING + 2 + slant + border)
+    return width + width % 2, LINE_HEIGHT * len(box.lines) + 2 * (_BOX_PADDING + border)
 
 
 def text_width(text: str) -> int:
@@ -174,12 +176,12 @@ class _Block:
     def lines(self, frame: Placed) -> list[Line]:
         """The lines inside, drawn from and to the border of the frame where they cross it."""
         left, top = frame.left + _FRAME_PADDING, frame.top + _FRAME_PADDING
-        entries, exits = set(self.entry_of.values()), set(self.exit_of.values())
         lines = []
+        for port in [self.place(frame, item) for item in self.entry_of.values()]:
+            lines.append(Line([(port.x, frame.top), (port.x, port.top + port.height)], has_tip=False))
+        exits = set(self.exit_of.values())
         for link, route in zip(self.links, self.layout.routes, strict=True):
             points = [(x + left, y + top) for x, y in route]
-            if link.tail in entries:
-                points[0] = points[0][0], frame.top
             if link.head in exits:
                 points[-1] = points[-1][0], frame.top + frame.height
             lines.append(Line(points, link.head not in exits))

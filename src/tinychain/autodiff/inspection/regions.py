@@ -12,6 +12,7 @@ from typing import Final
 
 from tinychain.autodiff.errors import quote
 from tinychain.autodiff.expansion import MeanExpansionRegion
+from tinychain.autodiff.expansion.provenance import LegalizedRegion
 from tinychain.autodiff.graph import Record, TensorNodeRecord
 from tinychain.autodiff.inspection.label import id_label, operator_label, printable
 from tinychain.autodiff.types import is_sequence
@@ -35,13 +36,17 @@ def given_regions(regions: object, nodes: Sequence[TensorNodeRecord]) -> tuple[R
     Raises TypeError for another kind of record, ValueError for a node that is not there or is in two regions.
     """
     if not is_sequence(regions):
-        raise TypeError(f"regions must be a sequence of MeanExpansionRegion, got {quote(regions)}")
+        raise TypeError(
+            f"regions must be a sequence of MeanExpansionRegion or LegalizedRegion records, got {quote(regions)}"
+        )
     known = {node.node_id for node in nodes}
     owners: dict[str, int] = {}
     found = []
     for position, region in enumerate(regions):
-        if not isinstance(region, MeanExpansionRegion):
-            raise TypeError(f"regions must hold MeanExpansionRegion records, got {quote(region)} at {position}")
+        if not isinstance(region, (MeanExpansionRegion, LegalizedRegion)):
+            raise TypeError(
+                f"regions must hold MeanExpansionRegion or LegalizedRegion records, got {quote(region)} at {position}"
+            )
         for node_id in region.emitted_node_ids:
             if node_id not in known:
                 raise ValueError(f"regions[{position}] has the node {quote(node_id)}, which the artifact lacks")

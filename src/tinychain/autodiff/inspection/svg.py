@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Final
 
 from tinychain.autodiff.inspection.drawing import OPERATION, REGION, Box, panels
 from tinychain.autodiff.inspection.layout import Point
+from tinychain.autodiff.inspection.parts import Artifact
 from tinychain.autodiff.inspection.place import LINE_HEIGHT, TITLE_HEIGHT, Line, Picture, Placed, place, text_width
-from tinychain.autodiff.inspection.view import CAPTURE, INPUT, PARAMETER, SEED, Artifact
+from tinychain.autodiff.inspection.view import CAPTURE, INPUT, PARAMETER, SEED
 
 _MARGIN: Final = 24
 _PADDING: Final = 14
-_SHELF_WIDTH: Final = 1600
 _SAMPLE: Final = (30, 18)
+#: The least that a legend is broken at, and how many widths of the rows are tried.
+_NARROWEST: Final = 600
+_SHELVES_TRIED: Final = 100
 #: How far slanting corners are cut, at most.
 _CUT: Final = 12
 
@@ -72,10 +75,11 @@ _LEGEND: Final = {
 def to_svg(artifact: Artifact, *, regions: Sequence[object] = (), collapse: bool = False, limit: int = 2000) -> str:
     """A graph, a derivative program or a compiled step, as lowered, as an SVG document.
 
-    One panel a program, in which data flows downwards. Regions (those that a detailed pass reported, or those by which
-    a step's lowered programs differ from its sources) are framed and named; `collapse` draws each as one box. Outputs
-    have a double border. Raises ValueError for more than `limit` boxes or lines beyond following, and as `summarize`
-    does for what is no valid artifact.
+    One panel a program, in which data flows downwards; of updates that differ in nothing but shapes, the first is drawn
+    and the others are named. Regions (those that a detailed pass reported, or those by which a step's lowered programs
+    differ from its sources) are framed and named; `collapse` draws each as one box. Outputs have a double border.
+    Raises ValueError for more than `limit` boxes or lines beyond following, and as `summarize` does for what is no
+    valid artifact.
     """
     pictures = [place(panel, limit) for panel in panels(artifact, regions, collapse=collapse, limit=limit)]
     body, width, height = _page(pictures)
@@ -93,24 +97,54 @@ def to_svg(artifact: Artifact, *, regions: Sequence[object] = (), collapse: bool
 def _page(pictures: Sequence[Picture]) -> tuple[list[str], int, int]:
     """The legend, below it the panels from left to right and top to bottom, and the extent of it all."""
     body: list[str] = []
-    outer = [
-        (max(picture.width, text_width(picture.panel.title)) + 2 * _PADDING, picture.height + 2 * _PADDING)
-        for picture in pictures
-    ]
-    shelf = max([_SHELF_WIDTH, *[width for width, _ in outer]])
-    legend, legend_width, y = _legend(pictures, shelf)
+    sizes = [_panel_size(picture) for picture in pictures]
+    shelf = _shelf(sizes)
+    places, right, _ = _shelved(sizes, shelf)
+    legend, legend_width, top = _legend(pictures, max(shelf, _NARROWEST))
     body += legend
-    x = row = 0
-    right = legend_width
-    for picture, (width, height) in zip(pictures, outer, strict=True):
+    bottom = top
+    for picture, (width, height), (x, y) in zip(pictures, sizes, places, strict=True):
+        body.append(f'<g transform="translate({_MARGIN + x} {_MARGIN + top + y})">')
+        body += _panel(picture, width, height)
+        body.append("</g>")
+        bottom = max(bottom, top + y + height)
+    return body, max(legend_width, right) + 2 * _MARGIN, bottom + 2 * _MARGIN
+
+
+def _panel_size(picture: Picture) -> tuple[int, int]:
+    head = max([text_width(line) for line in (picture.panel.title, *picture.panel.notes)])
+    return max(picture.width, head) + 2 * _PADDING, picture.height + 2 * _PADDING + _head_height(picture)
+
+
+def _head_height(picture: Picture) -> int:
+    """The height of the title and the notes."""
+    return TITLE_HEIGHT + LINE_HEIGHT * len(picture.panel.notes)
+
+
+def _shelf(sizes: Sequence[tuple[int, int]]) -> int:
+    """The width of the rows, that of the first few panels or of the widest, at which all fits a 4:3 screen best."""
+    widest = max([width for width, _ in sizes], default=0)
+    widths = accumulate([width + _MARGIN for width, _ in sizes])
+    candidates = [max(widest, width - _MARGIN) for width in islice(widths, _SHELVES_TRIED)]
+
+    def screen(shelf: int) -> int:
+        _, width, height = _shelved(sizes, shelf)
+        return max(3 * width, 4 * height)
+
+    return min(candidates, key=screen, default=0)
+
+
+def _shelved(sizes: Sequence[tuple[int, int]], shelf: int) -> tuple[list[Point], int, int]:
+    """Where each stands, in rows no wider than `shelf`, and the extent of all."""
+    places = []
+    x = y = row = right = 0
+    for width, height in sizes:
         if x and x + width > shelf:
             x, y, row = 0, y + row + _MARGIN, 0
-        body.append(f'<g transform="translate({_MARGIN + x} {_MARGIN + y})">')
-        body += _panel(picture, width, height + TITLE_HEIGHT)
-        body.append("</g>")
+        places.append((x, y))
         right = max(right, x + width)
-        x, row = x + width + _MARGIN, max(row, height + TITLE_HEIGHT)
-    return body, right + 2 * _MARGIN, y + row + 2 * _MARGIN
+        x, row = x + width + _MARGIN, max(row, height)
+    return places, right, y + row
 
 
 def _legend(pictures: Sequence[Picture], shelf: int) -> tuple[list[str], int, int]:
@@ -140,7 +174,9 @@ def _legend(pictures: Sequence[Picture], shelf: int) -> tuple[list[str], int, in
 def _panel(picture: Picture, width: int, height: int) -> Iterator[str]:
     yield f'<rect class="tc-panel" width="{width}" height="{height}" rx="8"/>'
     yield _text(_PADDING, 20, picture.panel.title, "tc-name")
-    yield f'<g transform="translate({(width - picture.width) // 2} {TITLE_HEIGHT + _PADDING})">'
+    for line, note in enumerate(picture.panel.notes, start=1):
+        yield _text(_PADDING, 20 + LINE_HEIGHT * line, note, "tc-note")
+    yield f'<g transform="translate({(width - picture.width) // 2} {_head_height(picture) + _PADDING})">'
     for frame in picture.frames:
         yield _outline(frame.outline)
         yield _text(frame.title.left, frame.title.y + 4, frame.label, "tc-title")
@@ -156,8 +192,9 @@ def _box(box: Box, placed: Placed) -> str:
     if box.is_output:
         parts.append(_border(box.kind, placed))
     first = placed.y - LINE_HEIGHT * len(box.lines) // 2 + 12
+    described = len(box.lines) - box.has_result
     for index, line in enumerate(box.lines):
-        style = "tc-name" if index == 0 else "tc-note" if index > 1 and index == len(box.lines) - 1 else ""
+        style = "tc-name" if index in (0, described) else "tc-note" if index > 1 and index == described - 1 else ""
         parts.append(_text(placed.x, first + LINE_HEIGHT * index, line, style, anchor=' text-anchor="middle"'))
     return "".join([*parts, "</g>"])
 
