@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tinychain.autodiff.arrays import DTYPES
 from tinychain.autodiff.backends.numpy import NumpyFunction, ReferenceHandler, bind_input, reference_registry
-from tinychain.autodiff.backends.numpy.array import DTYPES
 from tinychain.autodiff.emitter import Emitter, mint
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.graph import DerivativeProgram, Sample, TensorGraph, TensorNodeRecord, TensorOperator

@@ -13,7 +13,8 @@ from tinychain.autodiff.types import Typespec
 def declared_specs(graph: TensorGraph) -> dict[str, Typespec | None]:
     """The typespec, if any, that the graph declares for each input and each node's result."""
     specs: dict[str, Typespec | None] = dict(graph.inputs)
-    specs.update([(node.output_value_id, node.output_typespec) for node in graph.nodes])
+    for node in graph.nodes:  # a list of pairs would be a million objects for the collector
+        specs[node.output_value_id] = node.output_typespec
     return specs
 
 
