@@ -6,9 +6,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from legalizing import RANK2, unfit
 from steps import compiled, failure, plain, several, spec
-from tinychain.autodiff.backends.numpy import rank2_registry, reference_registry
+from tinychain.autodiff.backends.numpy import NumpyFunction, rank2_registry, reference_registry
 from tinychain.autodiff.expansion import (
     Legalize,
     Limits,
@@ -21,6 +23,7 @@ from tinychain.autodiff.expansion import (
 from tinychain.autodiff.graph import DerivativeProgram, TensorGraph
 from tinychain.autodiff.operators import TransposeOperator
 from tinychain.autodiff.reverse import joint_graph
+from tinychain.autodiff.runner import Trainer
 from tinychain.autodiff.tracing import Tensor
 from tinychain.autodiff.training import SGD, Adam, ClipByGlobalNorm, CompiledTrainingStep
 from tinychain.autodiff.verify import verify_step
@@ -194,3 +197,36 @@ def test_a_forward_graph_that_is_asked_for() -> None:
     asked = LEGALIZE.for_forward_graph(graph)
     assert asked == replace(LEGALIZE, forward_graph=graph)
     assert LEGALIZE.forward_graph is None
+
+
+def whitened(*, parameter: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:
+    """An update that reads the gradient transposed."""
+    return parameter - (gradient @ gradient.mT @ parameter) * learning_rate
+
+
+def test_an_update_may_read_its_inputs_transposed() -> None:
+    arrays = {name: np.arange(float(np.prod(shape))).reshape(shape) / 9 for name, shape in SHAPES.items()}
+    results = []
+    for changes in (passes(LEGALIZE), {"handlers": reference_registry()}):
+        inputs = {name: spec(*shape) for name, shape in SHAPES.items()}
+        step = compiled(loss=squares, inputs=inputs, optimizer=whitened, **changes)
+        data = {"x": arrays["x"], "y": arrays["y"]}
+        trainer = Trainer(
+            step,
+            backend=NumpyFunction,
+            parameters={"w": arrays["w"]},
+            fixed=data,
+            optimizer_inputs={"learning_rate": 0.01},
+        )
+        trainer.fit([{}] * 3, epochs=1)
+        results.append(trainer.parameters["w"])
+    assert not np.array_equal(results[0], arrays["w"])
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-10)
+
+
+SHAPES = {"x": (4, 3), "y": (4, 2), "w": (3, 2)}
+
+
+def squares(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    residual = x @ w - y
+    return (residual * residual).mean()

@@ -104,6 +104,19 @@ def test_the_transpose_of_a_dual_is_the_input() -> None:
     assert legalize(before, RANK2).nodes[0].input_value_ids == ["x"]
 
 
+def test_the_typespec_of_a_declared_dual_may_say_more() -> None:
+    spec = {"dtype": "f64", "shape": (2, 3), "layout": "rows"}
+    before = graph(transposed("x"), inputs=[("x", SPEC), ("x.mT", spec)], outputs=["z"])
+    assert legalize(before, RANK2).inputs == before.inputs
+
+
+@pytest.mark.parametrize("spec", [SPEC, {"dtype": "f32", "shape": [2, 3]}])
+def test_an_input_whose_name_only_looks_like_a_dual_has_its_own(spec: Any) -> None:
+    swapped = {**spec, "shape": spec["shape"][::-1]}
+    before = graph(transposed("x.mT", spec=swapped), inputs=[("x", SPEC), ("x.mT", spec)], outputs=["z"])
+    assert legalize_detailed(before, RANK2).duals == ("x.mT.mT",)
+
+
 @pytest.mark.parametrize("spec", [SPEC, {"dtype": "f32", "shape": [2, 3]}])
 def test_the_name_of_a_dual_may_be_taken_by_another_input(spec: Any) -> None:
     before = graph(transposed("x"), inputs=[("x", SPEC), ("x.mT", spec)], outputs=["z"])

@@ -30,10 +30,8 @@ def dual_source(value_id: str) -> str | None:
 
 def dual_spec(spec: Typespec | None) -> Typespec | None:
     """The typespec of a dual; None where the type is not known, and where the transpose is none or a reshape."""
-    if spec_field(spec, "shape") is None or spec_field(spec, "dtype") is None:
-        return None
-    type_ = parse_type(spec, label="an input")
-    return typespec(_swapped(type_)) if len(type_.shape) > 1 and 1 not in type_.shape[-2:] else None
+    type_ = _dual_type(spec)
+    return None if type_ is None else typespec(type_)
 
 
 def is_swap(node: TensorNodeRecord) -> bool:
@@ -61,17 +59,22 @@ class Duals:
 
     def of(self, value_id: str) -> str | Decline:
         """The id of an input's transpose, which is bound now if nobody declares it."""
+        inputs = self._specs if self._inputs is None else self._inputs
+        type_ = _dual_type(self._specs.get(value_id))
         source = dual_source(value_id)
-        if source is not None and source in self._specs:
+        if source is not None and source in inputs and type_ is not None and self._type(source) == type_:
             return source
-        dual, spec = dual_id(value_id), dual_spec(self._specs.get(value_id))
-        if spec is None or (self._inputs is not None and value_id not in self._inputs):
+        if type_ is None or value_id not in inputs:
             return Decline(f"it needs the transpose of {quote(value_id)}, which is no input")
-        if dual in self._produced or self._specs.get(dual, spec) != spec:
-            return Decline(f"{quote(dual)}, the dual of {quote(value_id)}, is the id of another value")
+        dual = dual_id(value_id)
         if dual not in self._specs:
-            self._specs[dual] = self.bound[dual] = spec
+            self._specs[dual] = self.bound[dual] = typespec(type_)
+        if dual in self._produced or self._type(dual) != type_:
+            return Decline(f"{quote(dual)}, the dual of {quote(value_id)}, is the id of another value")
         return dual
+
+    def _type(self, value_id: str) -> TensorType | None:
+        return _known_type(self._specs.get(value_id))
 
 
 class Transposer:
@@ -203,6 +206,17 @@ class Transposer:
 
     def _is_reshape(self, value_id: str, type_: TensorType) -> bool:
         return 1 in type_.shape[-2:] and value_id in self._readable
+
+
+def _known_type(spec: Typespec | None) -> TensorType | None:
+    if spec_field(spec, "shape") is None or spec_field(spec, "dtype") is None:
+        return None
+    return parse_type(spec, label="an input")
+
+
+def _dual_type(spec: Typespec | None) -> TensorType | None:
+    type_ = _known_type(spec)
+    return type_ and (_swapped(type_) if len(type_.shape) > 1 and 1 not in type_.shape[-2:] else None)
 
 
 def _swapped(type_: TensorType) -> TensorType:

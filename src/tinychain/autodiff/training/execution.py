@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from tinychain.autodiff.errors import AutodiffError
+from tinychain.autodiff.expansion.transposing import dual_source
 from tinychain.autodiff.lowering import LoweredProgram
-from tinychain.autodiff.training.interface import duals
 from tinychain.autodiff.training.step import CompiledTrainingStep
 
 #: Makes a function of a lowered program: from the arrays that it requires to its outputs, both by value id.
@@ -30,7 +30,6 @@ class StepExecution:
 
     def __init__(self, step: CompiledTrainingStep, backend: Backend) -> None:
         self._step = step
-        self._duals = duals(step)
         self._functions: dict[int, tuple[Callable[[dict[str, Any]], Mapping[str, Any]], list[str]]] = {}
         shared = () if step.gradient_inputs is None else (step.gradient_inputs.program,)
         for program in (step.forward, step.derivative, *shared, *[record.update for record in step.parameters]):
@@ -42,7 +41,6 @@ class StepExecution:
     def forward(self, inputs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The loss at the inputs, by name and parameters among them; and the values that the derivative may read."""
         values = {self._step.input_value_ids[name]: array for name, array in inputs.items()}
-        values |= {dual: values[source].mT for dual, source in self._duals.items()}
         values |= self._run(self._step.forward, values)
         return values[self._step.loss_value_id], values
 
@@ -80,9 +78,15 @@ class StepExecution:
 
     def _run(self, program: LoweredProgram, values: Mapping[str, Any]) -> dict[str, Any]:
         function, required = self._functions[id(program)]
-        results = function({value_id: values[value_id] for value_id in required})
+        results = function({value_id: _bound(values, value_id) for value_id in required})
         try:
             return {value_id: results[value_id] for value_id in program.selected_outputs}
         except (KeyError, TypeError, IndexError) as error:
             message = f"the backend must return arrays by value id for {list(program.selected_outputs)}"
             raise AutodiffError("handler_contract_violation", message) from error
+
+
+def _bound(values: Mapping[str, Any], value_id: str) -> Any:
+    """A value; for a dual that is not there the transpose of its source."""
+    source = dual_source(value_id)
+    return values[value_id] if value_id in values or source is None else values[source].mT

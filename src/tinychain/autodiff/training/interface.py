@@ -20,32 +20,22 @@ def input_types(step: CompiledTrainingStep) -> dict[str, TensorType]:
     Raises invalid_training_declaration for one that an expansion pass has declared, as it has no name.
     """
     names = {value_id: name for name, value_id in step.input_value_ids.items()}
-    sources = duals(step)
     types = {}
     for value in _declared_inputs(step):
-        source = sources.get(value.value_id)
-        if source is None:
-            _check_named(value, names)
-        type_ = _type(value)
-        if source is not None:
-            type_ = type_._replace(shape=swapped(type_.shape))
-        types[names[source or value.value_id]] = type_
+        source = _source(value, names)
+        types[names[source]] = _type_of(value, source)
     return types
 
 
-def duals(step: CompiledTrainingStep) -> dict[str, str]:
-    """The transposed inputs that the programs read, each with the id of the input that it is the transpose of."""
-    inputs = set(step.input_value_ids.values())
-    sources = {value.value_id: dual_source(value.value_id) for value in _declared_inputs(step)}
-    return {value_id: source for value_id, source in sources.items() if source is not None and source in inputs}
-
-
-def _check_named(value: ValueDependency, named: Collection[str]) -> None:
-    if value.value_id not in named:
-        raise AutodiffError(
-            "invalid_training_declaration",
-            f"a program reads the input {quote(value.value_id)}, which an expansion pass added without a name",
-        )
+def _source(value: ValueDependency, named: Collection[str]) -> str:
+    """Which of the named inputs the value is, or is the transpose of."""
+    for value_id in (value.value_id, dual_source(value.value_id)):
+        if value_id is not None and value_id in named:
+            return value_id
+    raise AutodiffError(
+        "invalid_training_declaration",
+        f"a program reads the input {quote(value.value_id)}, which an expansion pass added without a name",
+    )
 
 
 def _declared_inputs(step: CompiledTrainingStep) -> list[ValueDependency]:
@@ -62,16 +52,16 @@ def optimizer_input_types(step: CompiledTrainingStep) -> dict[str, TensorType]:
     if shared is not None:
         gradients = set(shared.input_value_ids.values())
         for value in shared.program.dependencies.required_inputs:
-            _check_named(value, gradients)
+            _source(value, gradients)
     types = {}
     for record in step.parameters:
-        required = {value.value_id: value for value in record.update.dependencies.required_inputs}
-        for value in required.values():
-            _check_named(value, record.update_input_value_ids.values())
+        ids = record.update_input_value_ids
+        named = set(ids.values())
+        required = {_source(value, named): value for value in record.update.dependencies.required_inputs}
         for name in step.provenance.optimizer_input_names:
-            read = required.get(record.update_input_value_ids[name])
+            read = required.get(ids[name])
             if read is not None and name not in computed:
-                types[name] = _type(read)
+                types[name] = _type_of(read, ids[name])
     return types
 
 
@@ -92,3 +82,9 @@ def step_digest(step: CompiledTrainingStep) -> str:
 
 def _type(value: ValueDependency) -> TensorType:
     return parse_type({"dtype": value.dtype, "shape": value.shape}, label=f"value {quote(value.value_id)}")
+
+
+def _type_of(value: ValueDependency, source: str) -> TensorType:
+    """The type of the input that the value is, or is the transpose of."""
+    type_ = _type(value)
+    return type_ if value.value_id == source else type_._replace(shape=swapped(type_.shape))
