@@ -48,7 +48,7 @@ def test_a_program_that_fits_stays_as_it_is() -> None:
 def test_a_rewritten_operation_tells_rules_and_operators() -> None:
     mean = one(explain(LOSS, ADD_MUL_MATMUL), "n3")
     assert (mean.operator, mean.verdict, mean.obstacles) == ("mean", "rewritten", ())
-    assert mean.rules == ("MeanOperator.as_sum", "ProductsWithOnes.as_matmuls")
+    assert mean.rules == ("MeanOperator.as_sum", "SumOperator.as_matmuls")
     assert mean.emitted is not None
     assert set(mean.emitted) <= {"add", "mul", "matmul", "fill", "reshape"}
 
@@ -193,7 +193,7 @@ def test_the_data_is_json(target: Target) -> None:
 def test_the_text_of_a_program_that_is_rewritten() -> None:
     text = str(explain(LOSS, ADD_MUL_MATMUL, lines={"n3": ("model.py", 7)}))  # type: ignore[dict-item]
     assert text.splitlines()[0] == "TensorGraph for add-mul-matmul: 4 operations: 3 legal, 1 rewritten"
-    assert "MeanOperator.as_sum, ProductsWithOnes.as_matmuls" in text
+    assert "MeanOperator.as_sum, SumOperator.as_matmuls" in text
     assert "model.py:7" in text
     assert "before  2 matmul, 1 mean, 1 mul" in text
     assert "depth before: n0 -> n2 -> n3" in text

@@ -9,7 +9,7 @@ from tinychain.autodiff.emitter import Emitter, mint
 from tinychain.autodiff.errors import AutodiffError, describe, qualified_name, quote
 from tinychain.autodiff.expansion.target import Form
 from tinychain.autodiff.form import check_nodes
-from tinychain.autodiff.graph import Decline, ExpansionRule, TensorNodeRecord, copied
+from tinychain.autodiff.graph import Decline, ExpansionRule, TensorNodeRecord, TensorOperator, copied
 from tinychain.autodiff.types import Typespec, as_int, typespec
 
 _RESULT = "result"
@@ -71,9 +71,17 @@ def ask(rule: ExpansionRule, form: Form) -> list[TensorNodeRecord] | Decline:
     return nodes
 
 
+def rule_name(rule: ExpansionRule) -> str:
+    """The name of a rule in messages and regions; that of an operator is named after it, wherever it comes from."""
+    owner = getattr(rule, "__self__", None)
+    if isinstance(owner, TensorOperator):
+        return f"{owner.name}.{getattr(rule, '__name__', type(rule).__name__)}"
+    return qualified_name(rule)
+
+
 def broken(rule: ExpansionRule, what: str) -> AutodiffError:
     """The error for a rule that does not do what a rule must."""
-    return _violation(f"the expansion rule {qualified_name(rule)} {what}")
+    return _violation(f"the expansion rule {rule_name(rule)} {what}")
 
 
 def _violation(message: str) -> AutodiffError:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from tinychain.autodiff.errors import AutodiffError, describe, qualified_name, quote
-from tinychain.autodiff.expansion.emission import ask, broken, level_of, operand_id, source_of
+from tinychain.autodiff.errors import AutodiffError, describe, quote
+from tinychain.autodiff.expansion.emission import ask, broken, level_of, operand_id, rule_name, source_of
 from tinychain.autodiff.expansion.target import Form, Target
 from tinychain.autodiff.graph import Decline, ExpansionRule, TensorNodeRecord, TensorOperator
 from tinychain.autodiff.hashing import params_text
@@ -145,7 +145,7 @@ class Planner:
 
     def _try(self, rule: ExpansionRule, form: Form, refusal: str) -> Plan | list[Objection]:
         """The plan that begins with this rule, or why there is none."""
-        name = qualified_name(rule)
+        name = rule_name(rule)
         nodes = ask(rule, form)
         if isinstance(nodes, Decline):
             return [Objection(name, nodes.reason, nodes.concerns)]
