@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from by_hand import graph, producing
-from legalizing import RANK2, legal, mean_square, names, only, renamed
+from legalizing import RANK2, checked, legal, mean_square, names, only, renamed
 from strategies import OwnOperator
 from tinychain.autodiff.emitter import Emitter
 from tinychain.autodiff.errors import AutodiffError
@@ -16,8 +17,10 @@ from tinychain.autodiff.expansion import Limits, Target, legalize, legalize_deta
 from tinychain.autodiff.graph import ExpansionRule, TensorGraph, TensorNodeRecord
 from tinychain.autodiff.operators import (
     AddOperator,
+    DivOperator,
     FillOperator,
     MulOperator,
+    ReshapeOperator,
     SqrtOperator,
     SubOperator,
     SumOperator,
@@ -101,6 +104,42 @@ def test_of_equal_rules_the_first_one_wins() -> None:
 
     result = legalize_detailed(before, RANK2, rules={SqrtOperator: [cheap, other]})
     assert result.regions[0].rules == ("cheap",)
+
+
+@pytest.mark.parametrize(("costs", "reshapes"), [({}, 1), ({"node_cost": 1000.0}, 0)])
+def test_what_the_target_says_of_costs_decides(costs: dict[str, Any], reshapes: int) -> None:
+    """Adding up a matrix is one matmul between reshapes, or two without."""
+    limits = {**RANK2.operators, ReshapeOperator: Limits(**costs)}
+    target = Target("priced", limits)
+    result = legal(lambda x: x.sum([0, 1], keepdims=True), [4, 3], target=target)
+    names = Counter([node.operator.route_name for node in result.artifact.nodes])
+    assert (names["reshape"], names["matmul"]) == (reshapes, 1 if reshapes else 2)
+
+
+@pytest.mark.parametrize("shape", [[2, 2], [1, 2], []])
+def test_a_division_by_a_fill_is_one_by_its_number(shape: list[int]) -> None:
+    fill: dict[str, Any] = {"fill": 15.0, "dtype": "f64", "shape": shape}
+    before = graph(
+        producing("c", FillOperator(), **fill, typespec={"dtype": "f64", "shape": shape}),
+        producing("z", DivOperator(), "x", "c", typespec=SPEC),
+        inputs=[("x", SPEC)],
+        outputs=["z"],
+    )
+    result = checked(before, legalize_detailed(before, RANK2), RANK2)
+    assert names(result.artifact) == ["fill", "mul"]
+    assert result.artifact.nodes[-1].op_params == {"right_literal": 1 / 15}
+
+
+def test_a_division_by_a_fill_of_zeros_is_refused() -> None:
+    fill: dict[str, Any] = {"fill": 0.0, "dtype": "f64", "shape": []}
+    before = graph(
+        producing("c", FillOperator(), **fill, typespec={"dtype": "f64", "shape": []}),
+        producing("z", DivOperator(), "x", "c", typespec=SPEC),
+        inputs=[("x", SPEC)],
+        outputs=["z"],
+    )
+    with pytest.raises(AutodiffError, match="a division by a tensor is no polynomial"):
+        legalize(before, RANK2)
 
 
 def test_a_fill_is_emitted_once_for_all() -> None:

@@ -17,7 +17,8 @@ from tinychain.autodiff.expansion.transposing import Duals, Transposer, is_swap
 from tinychain.autodiff.form import check_graph, check_program
 from tinychain.autodiff.graph import Decline, DerivativeProgram, TensorGraph, TensorNodeRecord, TensorOperator
 from tinychain.autodiff.hashing import params_text
-from tinychain.autodiff.operators import ReshapeOperator
+from tinychain.autodiff.operators import DivOperator, FillOperator, ReshapeOperator
+from tinychain.autodiff.operators.constant import parse_fill
 from tinychain.autodiff.types import TensorType, Typespec, is_sequence
 from tinychain.autodiff.walks import declared_specs, first_duplicate, post_order, producer_index
 
@@ -66,6 +67,7 @@ class Rewriting:
         self._plans: dict[tuple[object, ...], Plan | Impossible] = {}
         self._same: dict[tuple[object, ...], Plan] = {}
         self._constants = {node.output_value_id for node in self._nodes if isinstance(node.operator, CONSTANTS)}
+        self._fills = {node.output_value_id: node for node in needed if isinstance(node.operator, FillOperator)}
         self._shared: dict[object, str] = {}  # the constants that were emitted, by their plans' nodes and their params
         self.duals: dict[str, Typespec] = {}  # those that the legal artifact reads and that nothing declares yet
         self.problems: list[Problem] = []
@@ -151,6 +153,8 @@ class Rewriting:
         nodes = self._emit.nodes
         start = len(nodes)
         rules = None
+        if isinstance(plan, Impossible) and type(source.operator) is DivOperator:
+            plan = self._division_by_number(source) or plan
         if (isinstance(plan, Impossible) or plan.flops) and is_swap(source):
             answer = self._by_duals(source)
             if not isinstance(answer, Decline):
@@ -164,6 +168,17 @@ class Rewriting:
             rules = plan.rules
             self._place(source, plan)
         self._rewritten.append((rules, source.node_id, source.output_value_id, start, len(nodes)))
+
+    def _division_by_number(self, source: TensorNodeRecord) -> Plan | None:
+        """The plan for a division by a fill, which is one by a literal where it repeats nothing."""
+        x, *divisor = source.input_value_ids
+        fill = self._fills.get(divisor[0]) if divisor else None
+        type_ = self._emit.type(x)
+        if fill is None or type_ is None or type_ != self._emit.type(source.output_value_id):
+            return None
+        literal = {"right_literal": parse_fill(fill.op_params, label=f"node {quote(fill.node_id)}").fill}
+        plan = self._planner.plan(Form(source.operator, literal, (type_,), type_, (x in self._constants,)))
+        return plan if isinstance(plan, Plan) else None
 
     def _by_duals(self, source: TensorNodeRecord) -> tuple[str, ...] | Decline:
         """The rules by which the transpose was emitted, computed from duals."""

@@ -57,10 +57,10 @@ def legalize_detailed(
 ) -> Legalization[Artifact]:
     """A graph or a derivative program whose every needed node fits the target, computing exactly the same function.
 
-    `rules` are more rewrites, by operator class, beside those that the classes have; the cheapest in FLOPs wins. Nodes
-    that no output needs stay as they are. New ids start with the prefix, "lg" for a graph and "lp" for a program unless
-    it is given, and are none that the artifact or the forward graph mentions. A constant is emitted once for all. With
-    nothing to rewrite the artifact itself is returned; it is never changed.
+    `rules` are more rewrites, by operator class, beside those that the classes have; the cheapest by the target's costs
+    wins. Nodes that no output needs stay as they are. New ids start with the prefix, "lg" for a graph and "lp" for a
+    program unless it is given, and are none that the artifact or the forward graph mentions. A constant is emitted once
+    for all. With nothing to rewrite the artifact itself is returned; it is never changed.
 
     A swap of the last two axes that the target lacks is computed from transposed inputs, its duals, which a graph then
     declares beside them (`dual_id` names them); `duals=False` forbids it. Rules are asked where that is impossible, or

@@ -40,6 +40,7 @@ class Plan:
     rules: tuple[str, ...]
     steps: tuple[Step, ...]
     flops: int
+    cost: float
 
     @property
     def is_constant(self) -> bool:
@@ -106,7 +107,8 @@ class Planner:
         self._plans: dict[tuple[object, ...], Plan | Impossible] = {}
 
     def plan(self, form: Form) -> Plan | Impossible:
-        """The cheapest plan in FLOPs, then in nodes, the first of equals; or every reason against one.
+        """The cheapest plan by the target's costs, then in FLOPs, then in nodes, the first of equals; or every reason
+        against one.
 
         Raises expansion_contract_violation for a rule or an operator that breaks its promises.
         """
@@ -126,7 +128,8 @@ class Planner:
         refusal = self._target.refusal(form)
         if refusal is None:
             operands = range(-1, -1 - len(form.operands), -1)
-            return Plan((), (Step(source_of(form), tuple(operands)),), _flops(form))
+            flops = _flops(form)
+            return Plan((), (Step(source_of(form), tuple(operands)),), flops, self._target.cost(form, flops))
         plans: list[Plan] = []
         objections: list[Objection] = []
         for rule in (*self._rules.get(type(form.operator), ()), *form.operator.expansions):
@@ -136,7 +139,7 @@ class Planner:
             else:
                 objections += found
         if plans:
-            return min(plans, key=lambda plan: (plan.flops, len(plan.steps)))
+            return min(plans, key=lambda plan: (plan.cost, plan.flops, len(plan.steps)))
         why = Impossible(refusal, tuple(objections))
         inexact = form.operator.inexact
         if not objections or (inexact != TensorOperator.inexact and not why.told()):
@@ -153,7 +156,7 @@ class Planner:
         level = level_of(form)
         rules = [name]
         steps: list[Step] = []
-        flops = 0
+        flops, cost = 0, 0.0
         for node in nodes:
             operands = [known[operand] for operand in node.input_value_ids]
             emitted = Form(
@@ -180,8 +183,9 @@ class Planner:
                 steps.append(Step(step.node, tuple([i + start if i >= 0 else places[-1 - i] for i in step.operands])))
             rules += plan.rules
             flops += plan.flops
+            cost += plan.cost
             known[node.output_value_id] = (len(steps) - 1, emitted.result, plan.is_constant)
-        return Plan(tuple(dict.fromkeys(rules)), tuple(steps), flops)
+        return Plan(tuple(dict.fromkeys(rules)), tuple(steps), flops, cost)
 
 
 def _stuck(rule: str, form: Form, refusal: str, emitted: Form, why: Impossible) -> list[Objection]:

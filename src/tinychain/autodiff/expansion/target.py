@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import isnan, prod
+from math import inf, isnan, prod
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -40,8 +40,9 @@ class Limits(Record):
     exists. `right`: whether a second operand may be "any", must be a "constant" (a fill or a constant), or must be a
     "literal". `fills`: the numbers that a fill may have, None for all. `symbols`: whether dims may be symbols; they
     never fit where `max_dim` or `max_elements` bounds every tensor. `plain_levels` and `secret_levels`: how many levels
-    of multiplicative depth a product of a secret tensor with a plain factor, and of two secret ones, costs. A wrong
-    value, or one that contradicts another, raises invalid_target with the name of its field.
+    of multiplicative depth a product of a secret tensor with a plain factor, and of two secret ones, costs. `flop_cost`
+    and `node_cost` are what a FLOP of the operator and a node of it cost; of several rewrites the cheapest is taken. A
+    wrong value, or one that contradicts another, raises invalid_target with the name of its field.
     """
 
     dtypes: tuple[str, ...] = FLOATING_DTYPES
@@ -56,6 +57,8 @@ class Limits(Record):
     max_elements: int | None = None
     plain_levels: int = 1
     secret_levels: int = 1
+    flop_cost: float = 1.0
+    node_cost: float = 0.0
 
     def __post_init__(self) -> None:
         known = isinstance(self.dtypes, tuple) and self.dtypes and all(map(_is_dtype, self.dtypes))
@@ -66,9 +69,14 @@ class Limits(Record):
             self._check_int(name, least)
         for name in ("plain_levels", "secret_levels"):
             self._check_int(name, 0)
+        for name in ("flop_cost", "node_cost"):
+            cost = getattr(self, name)
+            known = _is_number(cost) and 0 <= cost < inf
+            _check(known, name, "a finite number of at least 0", cost)
+            object.__setattr__(self, name, float(cost))
         _check(isinstance(self.right, str) and self.right in _RIGHT, "right", f"one of {', '.join(_RIGHT)}", self.right)
         _check(self.right != "literal" or self.literals, "right", "any or constant, as literals is false", self.right)
-        some = self.fills is None or (isinstance(self.fills, tuple) and self.fills and all(map(_is_fill, self.fills)))
+        some = self.fills is None or (isinstance(self.fills, tuple) and self.fills and all(map(_is_number, self.fills)))
         _check(some, "fills", "one or more numbers that a float can hold, or to be left out", self.fills)
 
     def _check_int(self, name: str, least: int) -> None:
@@ -164,6 +172,11 @@ class Target:
         operators = [{"operator": cls.__name__, **limits.to_dict()} for cls, limits in self.operators.items()]
         return {"name": self.name, "operators": operators}
 
+    def cost(self, form: Form, flops: int) -> float:
+        """What a node of a form that the machine has costs."""
+        limits = self.operators[type(form.operator)]
+        return limits.node_cost + limits.flop_cost * flops
+
     def refusal(self, form: Form) -> str | None:
         """Why the machine cannot run a node of this form, or None where it can."""
         limits = self.operators.get(type(form.operator))
@@ -192,7 +205,7 @@ def _is_dtype(value: object) -> bool:
     return isinstance(value, str) and value in FLOATING_DTYPES
 
 
-def _is_fill(value: object) -> bool:
+def _is_number(value: object) -> bool:
     try:
         return not isnan(check_literal(value))
     except AutodiffError:
