@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from tinychain.autodiff import SGD, AutodiffError, CompiledTrainingStep, Momentum, compile_training_step
 from tinychain.autodiff.backends.numpy import NumpyFunction, bind_input, rank2_registry, reference_registry
-from tinychain.autodiff.expansion.legalize import Legalize
+from tinychain.autodiff.expansion.legalize import Legalize, legalize
 from tinychain.autodiff.expansion.targets import ready_target
 from tinychain.autodiff.runner import Trainer
+from tinychain.autodiff.serialization import dumps, loads, loads_training_step
 
 Array = NDArray[Any]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -31,6 +32,13 @@ def network(x: Any, y: Any, w1: Any, b1: Any, w2: Any, b2: Any, w3: Any, b3: Any
     h = h * h
     residual = h @ w3 + b3 - y
     return (residual * residual).mean() / 2.0
+
+
+def scalar_bias(x: Any, y: Any, w: Any, b: Any, u: Any) -> Any:
+    """Repeated over a matrix, the bias becomes a reshape of a column; no transpose is pushed through that."""
+    hidden = x @ w + b
+    residual = (hidden + hidden.mean(axes=[0, 1], keepdims=True)) @ u - y
+    return (residual * residual).mean()
 
 
 def factorisation(ratings: Any, u: Any, v: Any) -> Any:
@@ -62,6 +70,11 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes, list[str]]] = {
             "b3": (2,),
         },
         ["w1", "b1", "w2", "b2", "w3", "b3"],
+    ),
+    "scalar bias": (
+        scalar_bias,
+        {"x": (6, 5), "y": (6, 2), "w": (5, 3), "b": (), "u": (3, 2)},
+        ["w", "b", "u"],
     ),
     "factorisation": (factorisation, {"ratings": (7, 5), "u": (7, 2), "v": (2, 5)}, ["u", "v"]),
     "mixed means": (mixed_means, {"x": (4, 3, 2), "y": (4, 3, 2), "w": (2,), "c": (3, 1)}, ["w", "c"]),
@@ -106,6 +119,27 @@ def test_a_legalized_step_trains_to_the_weights_of_the_reference(name: str, opti
     for key, array in expected.items():
         assert not np.array_equal(array, arrays[key])
         np.testing.assert_allclose(found[key], array, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_saved_step_trains_on(name: str) -> None:
+    random = np.random.default_rng(0)
+    arrays = {key: random.standard_normal(shape) / 2 for key, shape in CASES[name][1].items()}
+    step = compiled(name, legal=True)
+    saved = dumps(step)
+    loaded = loads_training_step(saved, handlers=rank2_registry(), bind_input=bind_input)
+    assert dumps(loaded) == saved
+    found, loss = trained(loaded, arrays, 3)
+    expected, expected_loss = trained(step, arrays, 3)
+    assert loss == expected_loss
+    for key, array in expected.items():
+        np.testing.assert_array_equal(found[key], array)
+
+
+def test_a_legal_derivative_program_stands_alone() -> None:
+    program = compiled("network", legal=True).lowered_derivative_program
+    assert loads(dumps(program)) == program
+    assert legalize(program, ready_target("add-mul-matmul-rank2")) is program
 
 
 @pytest.mark.parametrize("name", CASES)

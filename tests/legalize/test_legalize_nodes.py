@@ -315,3 +315,16 @@ def test_a_node_that_contradicts_its_operands_is_named_and_no_rule_blamed() -> N
         legalize(graph(wrong, inputs=[("x", SPEC)], outputs=["z"]), RANK2)
     assert caught.value.category == "broadcast_shape_mismatch"
     assert "node 'n_z' (SubOperator) declares f64[2, 3]; its operands give f64[2, 2]" in caught.value.message
+
+
+def test_what_becomes_a_constant_counts_as_one() -> None:
+    """A sum of nothing is a fill of zeros."""
+    target = Target("plain", {**RANK2.operators, MulOperator: Limits(min_rank=2, max_rank=2, right="constant")})
+    result = legal(lambda y, z: y * z.sum(axes=[1]), [3, 4], [3, 0, 4], target=target)
+    assert names(result.artifact) == ["fill", "mul"]
+
+
+def test_sizes_beyond_a_float() -> None:
+    huge = {"dtype": "f64", "shape": [10**155, 10**155]}
+    before = graph(producing("z", AddOperator(), "x", "x", typespec=huge), inputs=[("x", huge)], outputs=["z"])
+    assert legalize(before, RANK2) is before

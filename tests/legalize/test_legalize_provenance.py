@@ -198,3 +198,11 @@ def test_a_region_as_data() -> None:
 def test_the_result_as_data() -> None:
     result = legalize_detailed(traced(lambda x: x.T, [3, 2]), RANK2)
     assert result.to_dict()["duals"] == ["v0.mT"]
+
+
+@pytest.mark.parametrize("regions", [None, [1], [LegalizedRegion((), (), (), "v")]])
+def test_what_are_no_regions(regions: Any) -> None:
+    with pytest.raises(TypeError, match="regions"):
+        origins(regions)
+    with pytest.raises(TypeError, match=r"rounds\[0\]"):
+        chain_regions(regions)

@@ -194,8 +194,8 @@ def test_a_loss_that_is_no_scalar() -> None:
 
 def test_a_forward_graph_that_is_asked_for() -> None:
     graph = compiled().source_forward_graph
-    asked = LEGALIZE.for_forward_graph(graph)
-    assert asked == replace(LEGALIZE, forward_graph=graph)
+    asked = LEGALIZE.for_forward_graph(graph, graph)
+    assert asked == replace(LEGALIZE, forward_graph=graph, source_graph=graph)
     assert LEGALIZE.forward_graph is None
 
 

@@ -33,7 +33,9 @@ WITHOUT_DUALS: Final = "duals=False"
 class Rewriting:
     """One artifact on its way to one machine. After `run`, `problems` or `regions` say what came of it.
 
-    `forward_graph` goes with a derivative program. Without `duals`, transposes are not pushed down to the inputs.
+    `forward_graph` goes with a derivative program, and with that the `source_graph` that it was made of, in which
+    reductions and broadcasts are not yet the reshapes that no transpose is pushed through. Without `duals`, transposes
+    are not pushed down to the inputs.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Rewriting:
         rules: Rules | None = None,
         duals: bool = True,
         forward_graph: TensorGraph | None = None,
+        source_graph: TensorGraph | None = None,
         prefix: str | None = None,
     ) -> None:
         if not isinstance(target, Target):
@@ -51,6 +54,7 @@ class Rewriting:
         if not isinstance(duals, bool):
             raise TypeError(f"duals must be a bool, got {quote(duals)}")
         self._planner = Planner(target, check_rules(rules))
+        self._artifact = artifact
         self._nodes, self._specs, outputs, mentioned = _read(artifact)
         if forward_graph is not None:
             _check_forward(artifact, forward_graph)
@@ -74,7 +78,7 @@ class Rewriting:
         # Rules, source, value, and where the emitted nodes are: tuples of atoms, as the collector does not visit those.
         self._rewritten: list[tuple[tuple[str, ...], str, str, int, int]] = []
         self._pushed = self._emitter()
-        self._transposer = self._make_transposer(needed, producers, forward_graph) if duals else None
+        self._transposer = self._make_transposer(needed, producers, forward_graph, source_graph) if duals else None
 
     def _index(self, artifact: TensorGraph | DerivativeProgram) -> dict[str, TensorNodeRecord]:
         producers = producer_index(self._nodes, category="malformed_derivative_ir")
@@ -91,6 +95,7 @@ class Rewriting:
         needed: Sequence[TensorNodeRecord],
         producers: Mapping[str, TensorNodeRecord],
         forward_graph: TensorGraph | None,
+        source_graph: TensorGraph | None,
     ) -> Transposer:
         """One that pushes through the artifact, and through what a program captures of the forward graph too."""
         readable: Container[str] = self._specs
@@ -98,8 +103,9 @@ class Rewriting:
         if forward_graph is not None:
             inputs = dict(forward_graph.inputs)
             readable = {*inputs, *producers, *chain.from_iterable([node.input_value_ids for node in needed])}
-            producers = {**producer_index(forward_graph.nodes, category="malformed_derivative_ir"), **producers}
-            for value_id, spec in declared_specs(forward_graph).items():
+            through = forward_graph if source_graph is None else source_graph
+            producers = {**producer_index(through.nodes, category="malformed_derivative_ir"), **producers}
+            for value_id, spec in (*forward_graph.inputs, *declared_specs(through).items()):
                 self._specs.setdefault(value_id, spec)
         duals = Duals(self._specs, produced=producers, inputs=inputs)
         return Transposer(self._pushed, producers=producers, readable=readable, duals=duals, refusal=self._refusal)
@@ -114,6 +120,17 @@ class Rewriting:
                 for rules, source, value_id, start, end in self._rewritten
             ]
         )
+
+    @property
+    def declared(self) -> dict[str, Typespec]:
+        """What the legal artifact has to declare beside what it does: duals, and what else a program newly reads."""
+        if isinstance(self._artifact, TensorGraph):
+            return self.duals
+        known = self._artifact.value_typespecs
+        read = dict.fromkeys(chain.from_iterable([node.input_value_ids for node in self._emit.nodes]))
+        produced = {node.output_value_id for node in self._emit.nodes}
+        outside = [value_id for value_id in read if value_id not in known and value_id not in produced]
+        return {value_id: spec for value_id in outside if (spec := self._specs.get(value_id)) is not None}
 
     @property
     def changes(self) -> bool:
@@ -232,6 +249,8 @@ class Rewriting:
         if not plan.rules:
             emit.nodes.append(source)
             return
+        if plan.is_constant:
+            self._constants.add(source.output_value_id)
         values: list[str] = []
         last = len(plan.steps) - 1
         for position, (node, places) in enumerate(plan.steps):

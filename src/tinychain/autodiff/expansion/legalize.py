@@ -83,21 +83,30 @@ def _legalized(
     duals: bool,
     forward_graph: TensorGraph | None,
     prefix: str | None,
+    source_graph: TensorGraph | None = None,
 ) -> tuple[Artifact, Rewriting]:
-    rewriting = Rewriting(artifact, target, rules=rules, duals=duals, forward_graph=forward_graph, prefix=prefix)
+    rewriting = Rewriting(
+        artifact,
+        target,
+        rules=rules,
+        duals=duals,
+        forward_graph=forward_graph,
+        source_graph=source_graph,
+        prefix=prefix,
+    )
     nodes = rewriting.run()
     if rewriting.problems:
         raise refused(target, rewriting.problems)
-    return rewritten(artifact, nodes, rewriting.duals) if rewriting.changes else artifact, rewriting
+    return rewritten(artifact, nodes, rewriting.declared) if rewriting.changes else artifact, rewriting
 
 
-def rewritten(artifact: Artifact, nodes: list[TensorNodeRecord], duals: Mapping[str, Typespec]) -> Artifact:
-    """The artifact with these nodes in the place of its own, and with the duals declared."""
+def rewritten(artifact: Artifact, nodes: list[TensorNodeRecord], declared: Mapping[str, Typespec]) -> Artifact:
+    """The artifact with these nodes in the place of its own, and with what else they read declared."""
     changes: dict[str, Any] = {"nodes": nodes}
     if isinstance(artifact, TensorGraph):
-        changes["inputs"] = [*artifact.inputs, *duals.items()]
+        changes["inputs"] = [*artifact.inputs, *declared.items()]
     else:
-        changes["value_typespecs"] = {**artifact.value_typespecs, **duals}
+        changes["value_typespecs"] = {**artifact.value_typespecs, **declared}
     return replace(artifact, **changes)
 
 
@@ -105,25 +114,33 @@ def rewritten(artifact: Artifact, nodes: list[TensorNodeRecord], duals: Mapping[
 class Legalize:
     """`legalize` as a pass, for each of the three sequences of `compile_training_step`; its fields are the options.
 
-    The forward pass declares the duals of all inputs, for the derivative pass to read.
+    The forward pass declares the duals of all inputs, for the derivative pass to read. `forward_graph` is as for
+    `legalize`, and `source_graph` the same before it was made legal, through which transposes are pushed rather.
     """
 
     target: Target
     rules: Rules | None = None
     duals: bool = True
     forward_graph: TensorGraph | None = None
+    source_graph: TensorGraph | None = None
     reserved_id_prefix: str | None = None
 
     #: What a program captured to be transposed is computed again from duals, so it may capture less.
     recomputes_captures: ClassVar[bool] = True
 
-    def for_forward_graph(self, graph: TensorGraph) -> Legalize:
-        """The pass for the derivative program of a lowered forward graph."""
-        return replace(self, forward_graph=graph)
+    def for_forward_graph(self, lowered: TensorGraph, source: TensorGraph) -> Legalize:
+        """The pass for the derivative program of a forward graph, given after and before it was lowered."""
+        return replace(self, forward_graph=lowered, source_graph=source)
 
     def __call__(self, artifact: Artifact) -> Artifact:
         legal, rewriting = _legalized(
-            artifact, self.target, self.rules, self.duals, self.forward_graph, self.reserved_id_prefix
+            artifact,
+            self.target,
+            self.rules,
+            self.duals,
+            self.forward_graph,
+            self.reserved_id_prefix,
+            self.source_graph,
         )
         if self.forward_graph is not None and rewriting.duals:
             raise AutodiffError(

@@ -32,9 +32,21 @@ class LegalizedRegion(Record):
 Region: TypeAlias = LegalizedRegion | MeanExpansionRegion
 
 
-def origins(regions: Sequence[LegalizedRegion]) -> dict[str, LegalizedRegion]:
-    """The region of every emitted node, by the node's id: which nodes and rules it comes from. Others are as given."""
+def origins(regions: Sequence[Region]) -> dict[str, Region]:
+    """The region of every emitted node, by the node's id: which nodes and rules it comes from. Others are as given.
+
+    Raises TypeError for what is no sequence of regions.
+    """
+    _check_round("regions", regions)
     return {node_id: region for region in regions for node_id in region.emitted_node_ids}
+
+
+def _check_round(label: str, regions: object) -> None:
+    if not is_sequence(regions):
+        raise TypeError(f"{label} must be a sequence of regions, got {quote(regions)}")
+    for region in regions:
+        if not isinstance(region, (LegalizedRegion, MeanExpansionRegion)) or not region.source_node_ids:
+            raise TypeError(f"{label} must hold regions of a detailed pass, got {quote(region)}")
 
 
 def chain_regions(*rounds: Sequence[Region]) -> tuple[LegalizedRegion, ...]:
@@ -46,11 +58,8 @@ def chain_regions(*rounds: Sequence[Region]) -> tuple[LegalizedRegion, ...]:
     chains: list[_Chain] = []
     emitted: dict[str, tuple[_Chain, _Node]] = {}  # what the rounds so far have emitted and not rewritten
     for number, regions in enumerate(rounds):
-        if not is_sequence(regions):
-            raise TypeError(f"rounds[{number}] must be a sequence of regions, got {quote(regions)}")
+        _check_round(f"rounds[{number}]", regions)
         for region in regions:
-            if not isinstance(region, (LegalizedRegion, MeanExpansionRegion)):
-                raise TypeError(f"rounds[{number}] must hold regions of a detailed pass, got {quote(region)}")
             _extend(chains, emitted, region)
     return tuple([chain.region() for chain in chains if chain.successor is None])
 

@@ -15,6 +15,8 @@ from tinychain.autodiff.lowering import OperationHandlerRegistry
 from tinychain.autodiff.operators import FillOperator, MatmulOperator
 from tinychain.autodiff.types import FLOATING_DTYPES, TensorType, as_int, check_literal
 
+_LARGEST: Final = 2**63
+_MANY: Final = 2**1000  # FLOPs that a float can hold
 _RIGHT: Final = ("any", "constant", "literal")
 
 
@@ -85,6 +87,7 @@ class Limits(Record):
             return
         number = as_int(given)
         _check(number is not None and number >= least, name, f"an int of at least {quote(least)}", given)
+        _check(number is not None and number < _LARGEST, name, "an int below 2**63", given)
         object.__setattr__(self, name, number)
 
     def check_for(self, operator: type[TensorOperator]) -> None:
@@ -175,7 +178,7 @@ class Target:
     def cost(self, form: Form, flops: int) -> float:
         """What a node of a form that the machine has costs."""
         limits = self.operators[type(form.operator)]
-        return limits.node_cost + limits.flop_cost * flops
+        return limits.node_cost + limits.flop_cost * min(flops, _MANY)
 
     def refusal(self, form: Form) -> str | None:
         """Why the machine cannot run a node of this form, or None where it can."""

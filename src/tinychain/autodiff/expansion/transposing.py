@@ -62,7 +62,8 @@ class Duals:
         inputs = self._specs if self._inputs is None else self._inputs
         type_ = _dual_type(self._specs.get(value_id))
         source = dual_source(value_id)
-        if source is not None and source in inputs and type_ is not None and self._type(source) == type_:
+        is_input = source in inputs and source not in self._produced
+        if source is not None and is_input and type_ is not None and self._type(source) == type_:
             return source
         if type_ is None or value_id not in inputs:
             return Decline(f"it needs the transpose of {quote(value_id)}, which is no input")

@@ -66,8 +66,8 @@ class Reduction(TensorOperator):
 
     def transposed(self, emit: Emitter, node: TensorNodeRecord, of: Callable[[str], str]) -> str | Decline:
         (x,) = node.input_value_ids
-        axes, keepdims = node.op_params["axes"], node.op_params["keepdims"]
-        rank = len(emit.shape(x))
+        shape = emit.shape(x)
+        axes, keepdims, rank = explicit_axes(node.op_params["axes"], shape), node.op_params["keepdims"], len(shape)
         if not keepdims and any(axis >= rank - 2 for axis in axes):
             return Decline(f"{self.name} over axes {list(axes)} of rank {rank} drops one that would be swapped")
         order = swapped(range(rank))  # where each axis goes, as the swap is its own inverse

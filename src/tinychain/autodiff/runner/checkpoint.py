@@ -75,8 +75,11 @@ def write(path: str | os.PathLike[str], snapshot: Snapshot, digest: str) -> None
     arrays = _contents(snapshot, digest)
     members: dict[str, Any] = {**arrays, "sha256": _sha256(arrays)}
     try:
-        with atomic_writer(path) as file:
-            np.savez(file, **members)
+        # As np.savez does, but that leaves the archive open when a write fails.
+        with atomic_writer(path) as file, ZipFile(file, "w") as archive:
+            for name, array in members.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    npy.write_array(member, np.asarray(array), version=(1, 0), allow_pickle=False)
     except OSError as error:
         raise _unwritable(path, f"{describe(error)}; what was there is unchanged") from error
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from tinychain.autodiff.dependencies import DependencyAnalysis, Schedule, analyze_graph, analyze_program
 from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.expansion.transposing import dual_source
 from tinychain.autodiff.graph import TensorGraph
 from tinychain.autodiff.serialization.faults import Fault
 from tinychain.autodiff.serialization.parts import StepParts, Unit, UpdatePart
@@ -117,7 +118,8 @@ def _check_all(path: str, ids: Iterable[str], known: AbstractSet[str], what: str
 def _analysed_graph(path: str, unit: Unit[TensorGraph], bound: AbstractSet[str]) -> Analysed:
     """The analysis of the lowered graph, whose inputs must be among those that the step names."""
     analysis, order = _analysed(f"{path}.lowered", lambda: analyze_graph(unit.lowered, unit.outputs))
-    _check_all(f"{path}.lowered.inputs", [value.value_id for value in analysis.declared_inputs], bound, "a named input")
+    read = [value.value_id for value in analysis.declared_inputs if dual_source(value.value_id) not in bound]
+    _check_all(f"{path}.lowered.inputs", read, bound, "a named input or its dual")
     return analysis, order
 
 

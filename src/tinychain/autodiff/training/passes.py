@@ -41,13 +41,13 @@ class PassSequence:
                 raise _violation(sequence.where(position), f"is no callable: {quote(item)}")
         return sequence
 
-    def for_forward_graph(self, graph: TensorGraph) -> PassSequence:
-        """The passes over a derivative program; one with a method of this name is asked for itself with the graph."""
+    def for_forward_graph(self, lowered: TensorGraph, source: TensorGraph) -> PassSequence:
+        """The passes over a derivative program; one with a method of this name is asked for itself with the graphs."""
         asked = []
         for position, item in enumerate(self.passes):
             ask = getattr(item, "for_forward_graph", None)
             try:
-                asked.append(item if ask is None else ask(graph))
+                asked.append(item if ask is None else ask(lowered, source))
             except Exception as error:
                 raise _violation(self.where(position), f"raised {describe(error)} for the forward graph") from error
         return replace(self, passes=tuple(asked))

@@ -153,7 +153,9 @@ def compile_training_step(
 
     declared = [value_id for value_id, _ in graph.inputs]
     lowered_graph = run_passes(graph, passes["forward"], Obligations(declared, (loss_id, *captures)))
-    lowered_program = run_passes(program, passes["derivative"].for_forward_graph(lowered_graph), Obligations(seed=seed))
+    lowered_program = run_passes(
+        program, passes["derivative"].for_forward_graph(lowered_graph, graph), Obligations(seed=seed)
+    )
     if not (is_unchanged(lowered_graph, graph) and is_unchanged(lowered_program, program)):
         needs = _needs(analysis)
         del analysis, order  # they are larger than the program, and nobody needs them beside the new ones
