@@ -5,7 +5,6 @@ The conversion is full or there is none; a refusal has every reason, for every n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -19,7 +18,6 @@ from tinychain.autodiff.expansion.transposing import dual_id, dual_source, dual_
 from tinychain.autodiff.form import check_graph
 from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph, TensorNodeRecord
 from tinychain.autodiff.operators import TransposeOperator
-from tinychain.autodiff.types import Typespec
 
 Artifact = TypeVar("Artifact", TensorGraph, DerivativeProgram)
 
@@ -43,7 +41,10 @@ def legalize(
     reserved_id_prefix: str | None = None,
 ) -> Artifact:
     """`legalize_detailed` without the regions."""
-    return _legalized(artifact, target, rules, duals, forward_graph, reserved_id_prefix)[0]
+    rewriting = Rewriting(
+        artifact, target, rules=rules, duals=duals, forward_graph=forward_graph, prefix=reserved_id_prefix
+    )
+    return _legalized(artifact, target, rewriting)
 
 
 def legalize_detailed(
@@ -72,41 +73,29 @@ def legalize_detailed(
     that breaks its promises; malformed_derivative_ir and the categories of the type rules for a malformed artifact and
     a bad prefix; TypeError for other arguments.
     """
-    legal, rewriting = _legalized(artifact, target, rules, duals, forward_graph, reserved_id_prefix)
+    rewriting = Rewriting(
+        artifact, target, rules=rules, duals=duals, forward_graph=forward_graph, prefix=reserved_id_prefix
+    )
+    legal = _legalized(artifact, target, rewriting)
     return Legalization(legal, rewriting.regions, tuple(rewriting.duals))
 
 
-def _legalized(
-    artifact: Artifact,
-    target: Target,
-    rules: Rules | None,
-    duals: bool,
-    forward_graph: TensorGraph | None,
-    prefix: str | None,
-    source_graph: TensorGraph | None = None,
-) -> tuple[Artifact, Rewriting]:
-    rewriting = Rewriting(
-        artifact,
-        target,
-        rules=rules,
-        duals=duals,
-        forward_graph=forward_graph,
-        source_graph=source_graph,
-        prefix=prefix,
-    )
+def _legalized(artifact: Artifact, target: Target, rewriting: Rewriting) -> Artifact:
     nodes = rewriting.run()
     if rewriting.problems:
         raise refused(target, rewriting.problems)
-    return rewritten(artifact, nodes, rewriting.declared) if rewriting.changes else artifact, rewriting
+    return rewritten(artifact, nodes, rewriting)
 
 
-def rewritten(artifact: Artifact, nodes: list[TensorNodeRecord], declared: Mapping[str, Typespec]) -> Artifact:
-    """The artifact with these nodes in the place of its own, and with what else they read declared."""
+def rewritten(artifact: Artifact, nodes: list[TensorNodeRecord], rewriting: Rewriting) -> Artifact:
+    """The artifact with these nodes of the rewriting, and with what else they read declared; itself if none is new."""
+    if not rewriting.changes:
+        return artifact
     changes: dict[str, Any] = {"nodes": nodes}
     if isinstance(artifact, TensorGraph):
-        changes["inputs"] = [*artifact.inputs, *declared.items()]
+        changes["inputs"] = [*artifact.inputs, *rewriting.declared.items()]
     else:
-        changes["value_typespecs"] = {**artifact.value_typespecs, **declared}
+        changes["value_typespecs"] = {**artifact.value_typespecs, **rewriting.declared}
     return replace(artifact, **changes)
 
 
@@ -133,15 +122,16 @@ class Legalize:
         return replace(self, forward_graph=lowered, source_graph=source)
 
     def __call__(self, artifact: Artifact) -> Artifact:
-        legal, rewriting = _legalized(
+        rewriting = Rewriting(
             artifact,
             self.target,
-            self.rules,
-            self.duals,
-            self.forward_graph,
-            self.reserved_id_prefix,
-            self.source_graph,
+            rules=self.rules,
+            duals=self.duals,
+            forward_graph=self.forward_graph,
+            source_graph=self.source_graph,
+            prefix=self.reserved_id_prefix,
         )
+        legal = _legalized(artifact, self.target, rewriting)
         if self.forward_graph is not None and rewriting.duals:
             raise AutodiffError(
                 "not_legalizable",

@@ -63,8 +63,7 @@ def explain(
     nodes = rewriting.run()
     after = None
     if not rewriting.problems:
-        legal = rewritten(artifact, nodes, rewriting.declared) if rewriting.changes else artifact
-        after = _cost(legal, target, forward_graph, named, symbols)
+        after = _cost(rewritten(artifact, nodes, rewriting), target, forward_graph, named, symbols)
     return Explanation(
         artifact=type(artifact).__name__,
         target=target.name,

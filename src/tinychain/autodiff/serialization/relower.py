@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from tinychain.autodiff.dependencies import DependencyAnalysis, Schedule
 from tinychain.autodiff.lowering import LoweredProgram
-from tinychain.autodiff.serialization.parts import GradientInputsPart, StepParts, UpdatePart
+from tinychain.autodiff.serialization.parts import GradientInputsPart, ParameterPart, StepParts, UpdatePart
 from tinychain.autodiff.serialization.step_checks import AnalysedParts
 from tinychain.autodiff.training import CompiledTrainingStep, GradientInputs, ParameterCompilation
 
@@ -22,12 +22,15 @@ def lower_parts(parts: StepParts, analysed: AnalysedParts, lower: Lower) -> Comp
     gradient_inputs = None
     if parts.gradient_inputs is not None and analysed.gradient_inputs is not None:
         gradient_inputs = _gradient_inputs(parts.gradient_inputs, lower(*analysed.gradient_inputs))
-    updates: dict[int, Callable[..., ParameterCompilation]] = {}
+    first: dict[int, ParameterCompilation] = {}  # of each update, which the others share
     parameters = []
     for part in parts.parameters:
-        if part.update not in updates:
-            updates[part.update] = _recorder(parts.updates[part.update], lower(*analysed.updates[part.update]))
-        parameters.append(updates[part.update](part.name, part.value_id, part.gradient_value_id))
+        if part.update in first:
+            record = first[part.update].shared_by(part.name, part.value_id, part.gradient_value_id)
+        else:
+            update = lower(*analysed.updates[part.update])
+            record = first[part.update] = _parameter(part, parts.updates[part.update], update)
+        parameters.append(record)
     return CompiledTrainingStep(
         source_forward_graph=parts.forward.source,
         source_derivative_program=parts.derivative.source,
@@ -55,22 +58,15 @@ def _gradient_inputs(part: GradientInputsPart, program: LoweredProgram) -> Gradi
     )
 
 
-def _recorder(part: UpdatePart, program: LoweredProgram) -> Callable[[str, str, str], ParameterCompilation]:
-    """Makes the records of the parameters that share an update; they share its mappings too."""
-    inputs = MappingProxyType(dict(part.input_value_ids))
-    states = MappingProxyType(dict(part.updated_state_value_ids))
-
-    def record(name: str, value_id: str, gradient: str) -> ParameterCompilation:
-        return ParameterCompilation(
-            name=name,
-            value_id=value_id,
-            gradient_value_id=gradient,
-            source_update_graph=part.unit.source,
-            lowered_update_graph=part.unit.lowered,
-            update=program,
-            update_input_value_ids=inputs,
-            updated_parameter_value_id=part.updated_parameter_value_id,
-            updated_state_value_ids=states,
-        )
-
-    return record
+def _parameter(part: ParameterPart, update: UpdatePart, program: LoweredProgram) -> ParameterCompilation:
+    return ParameterCompilation(
+        name=part.name,
+        value_id=part.value_id,
+        gradient_value_id=part.gradient_value_id,
+        source_update_graph=update.unit.source,
+        lowered_update_graph=update.unit.lowered,
+        update=program,
+        update_input_value_ids=MappingProxyType(dict(update.input_value_ids)),
+        updated_parameter_value_id=update.updated_parameter_value_id,
+        updated_state_value_ids=MappingProxyType(dict(update.updated_state_value_ids)),
+    )

@@ -6,7 +6,7 @@ This file composes tracing, differentiation, expansion and lowering; it dispatch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from types import MappingProxyType
@@ -30,7 +30,6 @@ from tinychain.autodiff.training.gradient_inputs import GradientInputs, compile_
 from tinychain.autodiff.training.optimizers import Optimizer
 from tinychain.autodiff.training.passes import ExpansionPass, Obligations, PassSequence, is_unchanged, run_passes
 from tinychain.autodiff.training.update import (
-    TracedUpdate,
     UpdateRule,
     rule_name,
     trace_parameter_update,
@@ -74,6 +73,10 @@ class ParameterCompilation(Record):
     update_input_value_ids: Mapping[str, str]
     updated_parameter_value_id: str
     updated_state_value_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def shared_by(self, name: str, value_id: str, gradient_value_id: str) -> ParameterCompilation:
+        """The record of another parameter of the same type, with this one's update."""
+        return replace(self, name=name, value_id=value_id, gradient_value_id=gradient_value_id)
 
 
 @dataclass(frozen=True)
@@ -167,13 +170,15 @@ def compile_training_step(
     # The program's own gradients are those of the parameters, in their order, so this analysis is the one to lower by.
     derivative = lower_analysed(analysis, order, handlers=handlers, fusion=fusion, bind_input=bind_input)
     gradient_inputs = compile_gradient_inputs(declaration, passes["update"], lower)
-    updates: dict[TensorType, _Update] = {}
+    first: dict[TensorType, ParameterCompilation] = {}  # of each type, whose update the others share
     records = []
     for name in declaration.parameters:
-        type_ = declaration.inputs[name]
-        if type_ not in updates:
-            updates[type_] = _compile_update(declaration, type_, passes["update"], lower)
-        records.append(updates[type_].record(name, ids[name], program.gradients[ids[name]]))
+        type_, value_id, gradient = declaration.inputs[name], ids[name], program.gradients[ids[name]]
+        if type_ in first:
+            record = first[type_].shared_by(name, value_id, gradient)
+        else:
+            record = first[type_] = _compile_update(declaration, name, value_id, gradient, passes["update"], lower)
+        records.append(record)
 
     return CompiledTrainingStep(
         source_forward_graph=graph,
@@ -245,48 +250,34 @@ def _check_same_needs(before: set[ValueDependency], after: set[ValueDependency],
         )
 
 
-@dataclass(frozen=True)
-class _Update:
-    """The update of all parameters of one type."""
-
-    traced: TracedUpdate
-    lowered_graph: TensorGraph
-    program: LoweredProgram
-    input_value_ids: Mapping[str, str]
-    updated_state_value_ids: Mapping[str, str]
-
-    def record(self, name: str, value_id: str, gradient: str) -> ParameterCompilation:
-        return ParameterCompilation(
-            name=name,
-            value_id=value_id,
-            gradient_value_id=gradient,
-            source_update_graph=self.traced.graph,
-            lowered_update_graph=self.lowered_graph,
-            update=self.program,
-            update_input_value_ids=self.input_value_ids,
-            updated_parameter_value_id=self.traced.updated_parameter_id,
-            updated_state_value_ids=self.updated_state_value_ids,
-        )
-
-
 def _compile_update(
-    declaration: Declaration, type_: TensorType, passes: PassSequence, lower: Callable[..., LoweredProgram]
-) -> _Update:
+    declaration: Declaration,
+    name: str,
+    value_id: str,
+    gradient: str,
+    passes: PassSequence,
+    lower: Callable[..., LoweredProgram],
+) -> ParameterCompilation:
+    type_ = declaration.inputs[name]
     traced = trace_parameter_update(
         declaration.optimizer,
         parameter=typespec(type_),
         gradient=typespec(type_),
-        optimizer_inputs={name: typespec(input_) for name, input_ in declaration.optimizer_inputs.items()},
+        optimizer_inputs={key: typespec(input_) for key, input_ in declaration.optimizer_inputs.items()},
     )
     outputs = list(dict.fromkeys([traced.updated_parameter_id, *traced.updated_state_ids.values()]))
     declared = [value_id for value_id, _ in traced.graph.inputs]
     lowered_graph = run_passes(traced.graph, passes, Obligations(declared, outputs))
-    return _Update(
-        traced,
-        lowered_graph,
-        lower(lowered_graph, outputs=outputs),
-        MappingProxyType(traced.input_value_ids),
-        MappingProxyType(traced.updated_state_ids),
+    return ParameterCompilation(
+        name=name,
+        value_id=value_id,
+        gradient_value_id=gradient,
+        source_update_graph=traced.graph,
+        lowered_update_graph=lowered_graph,
+        update=lower(lowered_graph, outputs=outputs),
+        update_input_value_ids=MappingProxyType(traced.input_value_ids),
+        updated_parameter_value_id=traced.updated_parameter_id,
+        updated_state_value_ids=MappingProxyType(traced.updated_state_ids),
     )
 
 
