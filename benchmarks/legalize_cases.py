@@ -130,6 +130,8 @@ def _matmuls() -> Iterator[Case]:
         ones = tuple([1 for _ in batch])
         rank, equal = len(batch) + 2, "equal batch dims" if batch else "two matrices"
         yield Case(MatmulOperator, equal, rank, [(*batch, 3, 4), (*batch, 4, 5)])
+        if batch:
+            yield Case(MatmulOperator, "equal batch dims, rows by columns", rank, [(*batch, 1, 4), (*batch, 4, 1)])
         for none in (ones, ()) if batch else ():
             yield Case(MatmulOperator, "batch dims left", rank, [(*batch, 3, 4), (*none, 4, 5)])
             yield Case(MatmulOperator, "batch dims right", rank, [(*none, 3, 4), (*batch, 4, 5)])

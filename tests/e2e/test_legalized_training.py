@@ -13,6 +13,7 @@ from tinychain.autodiff import SGD, AutodiffError, CompiledTrainingStep, Momentu
 from tinychain.autodiff.backends.numpy import NumpyFunction, bind_input, rank2_registry, reference_registry
 from tinychain.autodiff.expansion.legalize import Legalize, legalize
 from tinychain.autodiff.expansion.targets import ready_target
+from tinychain.autodiff.inspection import step_depth
 from tinychain.autodiff.runner import Trainer
 from tinychain.autodiff.serialization import dumps, loads, loads_training_step
 
@@ -55,6 +56,20 @@ def mixed_means(x: Any, y: Any, w: Any, c: Any) -> Any:
     return over_rows.mean() + (over_middle * over_middle).mean() + (over_last * over_last).sum(axes=[0]).mean()
 
 
+def computed_bias(x: Any, y: Any, w: Any, c: Any, u: Any) -> Any:
+    """A vector that the forward pass computes, and that the transposed activations need once more."""
+    hidden = x @ w + (c * c).sum(axes=[0])
+    residual = hidden @ u - y
+    return (residual * residual).mean()
+
+
+def ensemble(x: Any, y: Any, w: Any, u: Any) -> Any:
+    """A network for each of several tasks, all in one; no operand of its matmuls is one matrix."""
+    hidden = x @ w
+    residual = (hidden * hidden) @ u - y
+    return (residual * residual).mean()
+
+
 CASES: dict[str, tuple[Callable[..., Any], Shapes, list[str]]] = {
     "linear": (linear, {"x": (12, 5), "y": (12, 1), "w": (5, 1), "b": (1,)}, ["w", "b"]),
     "network": (
@@ -77,6 +92,12 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes, list[str]]] = {
         ["w", "b", "u"],
     ),
     "factorisation": (factorisation, {"ratings": (7, 5), "u": (7, 2), "v": (2, 5)}, ["u", "v"]),
+    "computed bias": (
+        computed_bias,
+        {"x": (6, 5), "y": (6, 2), "w": (5, 3), "c": (4, 3), "u": (3, 2)},
+        ["w", "c", "u"],
+    ),
+    "ensemble": (ensemble, {"x": (3, 6, 4), "y": (3, 6, 1), "w": (3, 4, 2), "u": (3, 2, 1)}, ["w", "u"]),
     "mixed means": (mixed_means, {"x": (4, 3, 2), "y": (4, 3, 2), "w": (2,), "c": (3, 1)}, ["w", "c"]),
 }
 
@@ -119,6 +140,15 @@ def test_a_legalized_step_trains_to_the_weights_of_the_reference(name: str, opti
     for key, array in expected.items():
         assert not np.array_equal(array, arrays[key])
         np.testing.assert_allclose(found[key], array, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_legalized_step_is_deeper_only_by_its_constants(name: str) -> None:
+    """A mean and a broadcast between other axes; products in batches, forward and back."""
+    before, after = [step_depth(compiled(name, legal=legal)) for legal in (False, True)]
+    added = {key: (after.parameters[key] or 0) - (levels or 0) for key, levels in before.parameters.items()}
+    expected = {"mixed means": {"w": 1, "c": 1}, "ensemble": {"w": 4, "u": 3}}
+    assert added == expected.get(name, dict.fromkeys(added, 0))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from io import StringIO
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from by_hand import graph, producing
 from strategies import OwnOperator, traced_graphs
@@ -255,3 +257,31 @@ def test_a_rule_that_breaks_its_promises(rule: Callable[..., Any]) -> None:
     with pytest.raises(AutodiffError) as caught:
         explain(LOSS, Target("nothing"), rules={MatmulOperator: [rule]})
     assert caught.value.category == "expansion_contract_violation"
+
+
+# ---------------------------------------------------------------------------------------------------------------- Rich
+
+
+def printed(explanation: Explanation, **options: Any) -> str:
+    """What Rich writes of it, to a terminal that is wide enough."""
+    console = Console(file=StringIO(), width=400, **options)
+    console.print(explanation)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_rich_prints_the_same_text() -> None:
+    target = Target("[red] :smile: 12", ADD_MUL_MATMUL.operators)
+    for function in (lambda x: x.exp().sum(), lambda x: x * x.sum(), lambda x: x):
+        explanation = explain(traced(function, ["N", 3]), target)
+        assert printed(explanation).splitlines() == str(explanation).splitlines()
+
+
+def test_rich_colours_each_operation_by_its_verdict() -> None:
+    explanation = explain(traced(lambda x: (x * x).mean() + x.exp().sum(), [3]), ADD_MUL_MATMUL)
+    lines = printed(explanation, force_terminal=True, color_system="standard").splitlines()
+    colours = {"legal": "\x1b[32m", "rewritten": "\x1b[33m", "impossible": "\x1b[1;31m"}
+    rows = lines[4 : 4 + len(explanation.operations)]
+    for operation, row in zip(explanation.operations, rows, strict=True):
+        assert row.startswith(f"{colours[operation.verdict]}{operation.node_id} ")
+    assert len([line for line in lines if "ExpOperator" in line and line.startswith(colours["impossible"])]) == 2

@@ -375,16 +375,3 @@ def test_a_graph_whose_duals_are_declared_is_returned_itself() -> None:
 def test_declaring_the_duals_of_what_is_no_graph() -> None:
     with pytest.raises(TypeError, match="graph must be a TensorGraph, got 3"):
         declare_duals(3)  # type: ignore[arg-type]
-
-
-def test_a_decline_is_told_by_the_value_that_is_hidden() -> None:
-    """A vector of the forward graph that the program does not capture cannot be read."""
-    derivative = program(nodes=[transposed("y")], output_gradients=["z"], value_typespecs={"y": SPEC})
-    vector = {"dtype": "f64", "shape": [2]}
-    forward = graph(
-        producing("b", AddOperator(), "a", "a", typespec=vector),
-        producing("y", AddOperator(), "x", "b", typespec=SPEC),
-        inputs=[("x", SPEC), ("a", vector)],
-    )
-    message = refusal(derivative, RANK2, forward_graph=forward)
-    assert "it needs 'b', which is no input and not captured" in message

@@ -56,7 +56,7 @@ def test_a_rule_is_named_by_its_method_and_says_what_it_does() -> None:
 
 
 def test_the_older_expansion_of_a_mean_is_no_rule() -> None:
-    assert list(rules_of(MeanOperator)) == ["as_sum"]
+    assert list(rules_of(MeanOperator)) == ["as_sum", "as_matmuls_by_constants"]
 
 
 def test_the_operators_that_have_rules() -> None:
@@ -94,6 +94,8 @@ _NEEDS_INTS: dict[str, tuple[type[TensorOperator], list[list[int | str]], dict[s
     "as_sum_with_fill": (SubOperator, [["N", 3]], {"right_literal": 2.0}),
     "as_matmuls": (SumOperator, [["N", 3]], {"axes": [1], "keepdims": False}),
     "as_matrix_product": (MatmulOperator, [["N", 4, 3], [3, 2]], {}),
+    "by_blocks": (MatmulOperator, [["N", 4, 3], ["N", 3, 2]], {}),
+    "as_products_and_sums": (MatmulOperator, [["N", 4, 3], ["N", 3, 2]], {}),
 }
 
 

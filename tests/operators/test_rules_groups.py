@@ -178,7 +178,7 @@ def test_the_groups_at_the_ends_need_no_constant() -> None:
 def test_a_constant_that_is_too_large_is_not_written_out() -> None:
     shape = [200, 30, 200]
     text = reason(SumOperator, "as_matmuls_by_constants", shape, axes=[1], keepdims=False)
-    assert text == "it takes a constant of 1200000 elements; at most 1048576 are written out"
+    assert text == "it takes 1200000 elements of constants; at most 1048576 are written out"
     text = reason(BroadcastOperator, "as_matmuls_by_constants", [200, 1, 200], shape=shape)
     assert "1200000 elements" in text
 
@@ -248,3 +248,18 @@ def test_a_mean_is_scaled_once_by_the_literal() -> None:
 def test_a_mean_of_more_numbers_than_a_float_can_hold_is_declined() -> None:
     params = {"axes": [0], "keepdims": False}
     assert "is beyond the range of a float" in reason(MeanOperator, "as_sum", [10**400], **params)
+
+
+def test_a_mean_between_others_has_its_scale_in_a_constant() -> None:
+    applied = region(MeanOperator, "as_matmuls_by_constants", [2, 3, 4, 3, 2], axes=[1, 3], keepdims=False)
+    assert "mul" not in applied.names()
+    numbers = [set(node.op_params["values"]) for node in applied.after.nodes if "values" in node.op_params]
+    assert numbers == [{0.0, 1 / 9}, {0.0, 1.0}]
+
+
+def test_a_mean_that_needs_no_constant() -> None:
+    text = reason(MeanOperator, "as_matmuls_by_constants", [2, 3], axes=[1], keepdims=False)
+    assert text == "the axes [1] of [2, 3] need no more than as_matmuls emits"
+    assert reason(MeanOperator, "as_matmuls_by_constants", [2, 0, 4], axes=[1], keepdims=True) == (
+        "the mean of no elements is no number"
+    )

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from by_hand import graph, producing, program
 from running import trace
 from tinychain.autodiff.errors import AutodiffError
 from tinychain.autodiff.expansion import expand_mean_graph_detailed
+from tinychain.autodiff.operators import MulOperator
 from tinychain.autodiff.tracing import Tensor
 from tinychain.autodiff.verify import Difference, EquivalenceResult, verify_equivalent
 from verifying import rescaled, verified
+
+SPEC = {"dtype": "f64", "shape": [2]}
 
 
 def difference(result: EquivalenceResult) -> Difference:
@@ -113,3 +117,34 @@ def test_checking_afterwards() -> None:
     with pytest.raises(AutodiffError, match=r"output 0 .* differs at") as caught:
         bad.check()
     assert caught.value.category == "not_equivalent"
+
+
+def _thrice(operand: str, value_id: str) -> Any:
+    return producing(value_id, MulOperator(), operand, typespec=SPEC, right_literal=3.0)
+
+
+TWICE = [
+    producing("y", MulOperator(), "x", typespec=SPEC, right_literal=2.0),
+    producing("z", MulOperator(), "y", "x", typespec=SPEC),
+]
+#: It reads another value than y, which has the same fault.
+BESIDE = [_thrice("x", "t"), _thrice("x", "y"), producing("z", MulOperator(), "t", "x", typespec=SPEC)]
+
+
+def test_a_value_that_no_output_needs_any_more_may_differ_first() -> None:
+    graphs = [graph(*nodes, inputs=[("x", SPEC)], outputs=["z"]) for nodes in (TWICE, BESIDE)]
+    assert difference(verify_equivalent(*graphs, points=())).first_value_id == "y"
+
+
+def test_so_it_may_in_a_program() -> None:
+    programs = [program(nodes=nodes, output_gradients=["z"], value_typespecs={"x": SPEC}) for nodes in (TWICE, BESIDE)]
+    assert difference(verify_equivalent(*programs, points=())).first_value_id == "y"
+    forward = graph(inputs=[("x", SPEC)])
+    assert difference(verify_equivalent(*programs, forward_graph=forward, points=())).first_value_id == "y"
+
+
+def test_what_no_output_needs_is_not_judged() -> None:
+    nodes = [BESIDE[0], producing("y", MulOperator(), "x", "elsewhere", typespec=SPEC), BESIDE[2]]
+    wrong = graph(*nodes, inputs=[("x", SPEC)], outputs=["z"])
+    before = graph(*TWICE, inputs=[("x", SPEC)], outputs=["z"])
+    assert difference(verify_equivalent(before, wrong, points=())).first_value_id == "z"

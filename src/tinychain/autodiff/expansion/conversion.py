@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Final, cast
 
 from tinychain.autodiff.emitter import Emitter, mint
 from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.expansion.dividing import division_by
+from tinychain.autodiff.expansion.placing import Placer
 from tinychain.autodiff.expansion.planner import CONSTANTS, Impossible, Plan, Planner, Rules, check_rules
 from tinychain.autodiff.expansion.provenance import LegalizedRegion
 from tinychain.autodiff.expansion.refusal import Problem
@@ -17,8 +20,7 @@ from tinychain.autodiff.expansion.transposing import Duals, Transposer, is_swap
 from tinychain.autodiff.form import check_graph, check_program
 from tinychain.autodiff.graph import Decline, DerivativeProgram, TensorGraph, TensorNodeRecord, TensorOperator
 from tinychain.autodiff.hashing import params_text
-from tinychain.autodiff.operators import DivOperator, FillOperator, ReshapeOperator
-from tinychain.autodiff.operators.constant import parse_fill
+from tinychain.autodiff.operators import DivOperator, ReshapeOperator
 from tinychain.autodiff.types import TensorType, Typespec, is_sequence
 from tinychain.autodiff.walks import declared_specs, first_duplicate, post_order, producer_index
 
@@ -71,8 +73,11 @@ class Rewriting:
         self._plans: dict[tuple[object, ...], Plan | Impossible] = {}
         self._same: dict[tuple[object, ...], Plan] = {}
         self._constants = {node.output_value_id for node in self._nodes if isinstance(node.operator, CONSTANTS)}
-        self._fills = {node.output_value_id: node for node in needed if isinstance(node.operator, FillOperator)}
-        self._shared: dict[object, str] = {}  # the constants that were emitted, by their plans' nodes and their params
+        captured = forward_graph.nodes if forward_graph is not None else []
+        self._placer = Placer(self._emit, constants=self._constants, lasting=self.needed)
+        self._numbers: dict[str, TensorNodeRecord] = {}  # the fills and constants, and what is a reshape of one
+        for node in (*captured, *needed):
+            self._note_numbers(node)
         self.duals: dict[str, Typespec] = {}  # those that the legal artifact reads and that nothing declares yet
         self.problems: list[Problem] = []
         # Rules, source, value, and where the emitted nodes are: tuples of atoms, as the collector does not visit those.
@@ -108,7 +113,14 @@ class Rewriting:
             for value_id, spec in (*forward_graph.inputs, *declared_specs(through).items()):
                 self._specs.setdefault(value_id, spec)
         duals = Duals(self._specs, produced=producers, inputs=inputs)
-        return Transposer(self._pushed, producers=producers, readable=readable, duals=duals, refusal=self._refusal)
+        return Transposer(
+            self._pushed,
+            producers=producers,
+            readable=readable,
+            specs=self._specs,
+            duals=duals,
+            refusal=self._refusal,
+        )
 
     @property
     def regions(self) -> tuple[LegalizedRegion, ...]:
@@ -146,7 +158,7 @@ class Rewriting:
                 continue
             plan = self._plan_again(node)
             if isinstance(plan, Plan) and not plan.rules:
-                nodes.append(node)
+                self._placer.keep(node)
             else:
                 self._rewrite(node, plan)
         return nodes
@@ -161,7 +173,7 @@ class Rewriting:
         if known is not None:
             return known
         plan = self._plan(node, self._emit)
-        if isinstance(plan, Plan):  # a refusal may name a value
+        if isinstance(plan, Plan) and self._divisor(node) is None:  # a refusal may name a value
             self._same[key] = plan
         return plan
 
@@ -170,8 +182,6 @@ class Rewriting:
         nodes = self._emit.nodes
         start = len(nodes)
         rules = None
-        if isinstance(plan, Impossible) and type(source.operator) is DivOperator:
-            plan = self._division_by_number(source) or plan
         if (isinstance(plan, Impossible) or plan.flops) and is_swap(source):
             answer = self._by_duals(source)
             if not isinstance(answer, Decline):
@@ -183,19 +193,8 @@ class Rewriting:
                 self.problems.append(Problem(source, plan))
                 return
             rules = plan.rules
-            self._place(source, plan)
+            self._placer.place(source, plan)
         self._rewritten.append((rules, source.node_id, source.output_value_id, start, len(nodes)))
-
-    def _division_by_number(self, source: TensorNodeRecord) -> Plan | None:
-        """The plan for a division by a fill, which is one by a literal where it repeats nothing."""
-        x, *divisor = source.input_value_ids
-        fill = self._fills.get(divisor[0]) if divisor else None
-        type_ = self._emit.type(x)
-        if fill is None or type_ is None or type_ != self._emit.type(source.output_value_id):
-            return None
-        literal = {"right_literal": parse_fill(fill.op_params, label=f"node {quote(fill.node_id)}").fill}
-        plan = self._planner.plan(Form(source.operator, literal, (type_,), type_, (x in self._constants,)))
-        return plan if isinstance(plan, Plan) else None
 
     def _by_duals(self, source: TensorNodeRecord) -> tuple[str, ...] | Decline:
         """The rules by which the transpose was emitted, computed from duals."""
@@ -214,7 +213,7 @@ class Rewriting:
             plan = self._plan(node, self._pushed)
             assert isinstance(plan, Plan)  # as nobody has refused it
             rules += plan.rules
-            self._place(node, plan)
+            self._placer.place(node, plan)
             self.duals.update([(id_, bound[id_]) for id_ in node.input_value_ids if id_ in bound])
         return tuple(dict.fromkeys(rules))
 
@@ -222,6 +221,7 @@ class Rewriting:
         """Why a node that pushes a transpose does not fit."""
         if isinstance(node.operator, CONSTANTS):
             self._constants.add(node.output_value_id)
+        self._note_numbers(node)
         plan = self._plan(node, self._pushed)
         return plan.refusal if isinstance(plan, Impossible) else None
 
@@ -236,42 +236,35 @@ class Rewriting:
         operator, op_params = node.operator, node.op_params
         key = type(operator), operator.route_name, params_text(op_params), types, result, constants
         plan = self._plans.get(key)
+        divisor = self._divisor(node) if plan is None or isinstance(plan, Impossible) else None
+        by_numbers = key if divisor is None else (*key, type(divisor.operator), params_text(divisor.op_params))
+        known = self._plans.get(by_numbers)
+        if known is not None:
+            return known
+        if type(operator).result_type is not TensorOperator.result_type:
+            result = emit.derive(node) or result
+        form = Form(operator, op_params, cast(tuple[TensorType, ...], types), result, constants)
         if plan is None:
             emit.check(node)
-            if type(operator).result_type is not TensorOperator.result_type:
-                result = emit.derive(node) or result
-            form = Form(operator, op_params, cast(tuple[TensorType, ...], types), result, constants)
             plan = self._plans[key] = self._planner.plan(form)
+        if isinstance(plan, Impossible) and divisor is not None:
+            plan = self._plans[by_numbers] = self._planner.plan_by(division_by(divisor), form, plan)
         return plan
 
-    def _place(self, source: TensorNodeRecord, plan: Plan) -> None:
-        emit, operands = self._emit, source.input_value_ids
-        if not plan.rules:
-            emit.nodes.append(source)
-            return
-        if plan.is_constant:
-            self._constants.add(source.output_value_id)
-        values: list[str] = []
-        last = len(plan.steps) - 1
-        for position, (node, places) in enumerate(plan.steps):
-            given = [values[place] if place >= 0 else operands[-1 - place] for place in places]
-            if position == last:
-                emit.repeat(node, given, source.output_value_id, source.output_typespec)
-            elif isinstance(node.operator, CONSTANTS):
-                values.append(self._constant(node))
-            else:
-                values.append(emit.repeat(node, given))
+    def _note_numbers(self, node: TensorNodeRecord) -> None:
+        """Nobody has judged the node yet."""
+        if type(node.operator) in CONSTANTS:
+            self._numbers[node.output_value_id] = node
+        elif type(node.operator) is ReshapeOperator and len(node.input_value_ids) == 1:
+            numbers, shape = self._numbers.get(node.input_value_ids[0]), node.op_params.get("shape")
+            if numbers is not None and is_sequence(shape) and all(isinstance(dim, int) for dim in shape):
+                params, spec = {**numbers.op_params, "shape": shape}, node.output_typespec
+                self._numbers[node.output_value_id] = replace(numbers, op_params=params, output_typespec=spec)
 
-    def _constant(self, node: TensorNodeRecord) -> str:
-        """The one constant of its numbers and type in the artifact."""
-        shared = self._shared
-        known = shared.get(id(node))  # the planner keeps the node alive
-        if known is None:
-            key = type(node.operator), params_text(node.op_params)
-            if key not in shared:
-                shared[key] = self._emit.repeat(node, ())
-            known = shared[id(node)] = shared[key]
-        return known
+    def _divisor(self, node: TensorNodeRecord) -> TensorNodeRecord | None:
+        """The fill or constant by which a node divides, if it does."""
+        operands = node.input_value_ids if type(node.operator) is DivOperator else []
+        return self._numbers.get(operands[1]) if len(operands) == 2 else None
 
 
 def _read(

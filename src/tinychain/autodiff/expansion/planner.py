@@ -11,23 +11,17 @@ from typing import Final, NamedTuple, TypeAlias
 
 from tinychain.autodiff.errors import AutodiffError, describe, quote
 from tinychain.autodiff.expansion.emission import ask, broken, level_of, operand_id, rule_name, source_of
+from tinychain.autodiff.expansion.merging import Step, merged
 from tinychain.autodiff.expansion.target import Form, Target
-from tinychain.autodiff.graph import Decline, ExpansionRule, TensorNodeRecord, TensorOperator
+from tinychain.autodiff.graph import Decline, ExpansionRule, TensorOperator
 from tinychain.autodiff.hashing import params_text
-from tinychain.autodiff.operators import ConstantOperator, FillOperator
+from tinychain.autodiff.operators import ConstantOperator, FillOperator, ReshapeOperator
 from tinychain.autodiff.types import as_int, is_sequence, parse_type
 
 CONSTANTS: Final = (FillOperator, ConstantOperator)
 
 #: The most nodes that one node may become.
 MAX_STEPS: Final = 2**17
-
-
-class Step(NamedTuple):
-    """One node of a plan. Operand i >= 0 is the result of the plan's step i, and -1 - i the source's operand i."""
-
-    node: TensorNodeRecord
-    operands: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +118,11 @@ class Planner:
                 ) from None
         return known
 
+    def plan_by(self, rule: ExpansionRule, form: Form, why: Impossible) -> Plan | Impossible:
+        """The plan by one more rule, not for every node of the form; `why` is what stands against the other rules."""
+        found = self._try(rule, form, why.refusal)
+        return found if isinstance(found, Plan) else why._replace(objections=(*why.objections, *found))
+
     def _make(self, form: Form) -> Plan | Impossible:
         refusal = self._target.refusal(form)
         if refusal is None:
@@ -185,7 +184,10 @@ class Planner:
             flops += plan.flops
             cost += plan.cost
             known[node.output_value_id] = (len(steps) - 1, emitted.result, plan.is_constant)
-        return Plan(tuple(dict.fromkeys(rules)), tuple(steps), flops, cost)
+        fewer = merged(steps, [type_.shape for type_ in form.operands])
+        if len(fewer) < len(steps):
+            cost -= (len(steps) - len(fewer)) * self._target.operators[ReshapeOperator].node_cost
+        return Plan(tuple(dict.fromkeys(rules)), tuple(fewer), flops, cost)
 
 
 def _stuck(rule: str, form: Form, refusal: str, emitted: Form, why: Impossible) -> list[Objection]:

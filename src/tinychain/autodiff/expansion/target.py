@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import inf, isnan, prod
+from math import copysign, inf, isnan, prod
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -113,7 +113,7 @@ class Limits(Record):
                 return f"takes a {self.right} as the right operand only"
             if not self.broadcasts and _broadcasts(form):
                 return f"does not broadcast {' and '.join(map(str, form.operands))}"
-        if self.fills is not None and type(form.operator) is FillOperator and form.op_params["fill"] not in self.fills:
+        if self.fills is not None and type(form.operator) is FillOperator and not _is_among(form, self.fills):
             return f"fills with {', '.join(map(quote, self.fills))} only, not with {quote(form.op_params['fill'])}"
         return None
 
@@ -187,6 +187,12 @@ class Target:
             return f"{self.name} has no {form.operator.name}"
         reason = limits.refusal(form)
         return None if reason is None else f"{form.operator.name} of {self.name} {reason}"
+
+
+def _is_among(fill: Form, numbers: tuple[float, ...]) -> bool:
+    """Whether a fill has one of the numbers; 0.0 and -0.0 are two."""
+    given = fill.op_params["fill"]
+    return any(given == number and copysign(1, given) == copysign(1, number) for number in numbers)
 
 
 def _broadcasts(form: Form) -> bool:

@@ -11,7 +11,7 @@ from tinychain.autodiff.emitter import Emitter
 from tinychain.autodiff.graph import Decline, TensorNodeRecord
 from tinychain.autodiff.operators import AddOperator, MatmulOperator, ReshapeOperator
 from tinychain.autodiff.operators.movement import moved_blocks
-from tinychain.autodiff.operators.region import MAX_CONSTANT, SizedRegion, sized_region_of
+from tinychain.autodiff.operators.region import MAX_CONSTANT, SizedRegion, sized_region_of, too_large
 
 
 def transpose_by_constants(emit: Emitter, node: TensorNodeRecord) -> Decline | None:
@@ -41,7 +41,7 @@ def _line_by_line(region: SizedRegion, rows: int, columns: int) -> Decline | Non
     """
     lines = min(rows, columns)
     if lines**2 > MAX_CONSTANT:
-        return _too_large(lines**2)
+        return too_large(lines**2)
     emit, by_rows = region.emit, rows <= columns
     x = region.reshaped(region.x, rows, columns)
     total = ""
@@ -66,7 +66,7 @@ def _at_once(region: SizedRegion, sizes: list[int], order: list[int]) -> Decline
     fixed = 1 if order[0] == 0 else 0
     outer, moved = prod(sizes[:fixed]), prod(sizes[fixed:])
     if moved**2 > MAX_CONSTANT:
-        return _too_large(moved**2)
+        return too_large(moved**2)
     strides = [prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
     sources = [0]
     for axis in order[fixed:]:
@@ -76,7 +76,3 @@ def _at_once(region: SizedRegion, sizes: list[int], order: list[int]) -> Decline
         matrix[source * moved + target] = 1.0
     region.finish(MatmulOperator, region.reshaped(region.x, outer, moved), region.constant(matrix, moved, moved))
     return None
-
-
-def _too_large(elements: int) -> Decline:
-    return Decline(f"it takes {elements} elements of constants; at most {MAX_CONSTANT} are written out")

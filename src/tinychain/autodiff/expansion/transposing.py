@@ -7,7 +7,7 @@ of the inputs, its duals, which whoever holds the inputs binds as well. Only the
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from tinychain.autodiff.emitter import Emitter
 from tinychain.autodiff.errors import AutodiffError, describe, quote
@@ -26,6 +26,11 @@ def dual_id(value_id: str) -> str:
 def dual_source(value_id: str) -> str | None:
     """The id of the input whose transpose is bound under this one; None for an id that is no dual."""
     return value_id.removesuffix(_SUFFIX) if value_id.endswith(_SUFFIX) else None
+
+
+def transposed_name(name: str) -> str:
+    """What the transpose of an input is called, if that has a name; no input is called so, as it has a space."""
+    return f"{name} transposed"
 
 
 def dual_spec(spec: Typespec | None) -> Typespec | None:
@@ -78,11 +83,19 @@ class Duals:
         return _known_type(self._specs.get(value_id))
 
 
+class _Wanted(NamedTuple):
+    """A value, transposed or as it is."""
+
+    value_id: str
+    transposed: bool
+
+
 class Transposer:
     """Emits transposes of values, each once; they are there for the taking, and what nobody takes is nowhere.
 
     `producers` holds the nodes to push through, down to what has duals; `readable` the values that may be read as they
-    are; `refusal` says why the machine cannot run a node that was emitted, if so.
+    are, others are computed again; `specs` the typespecs of all values, and gets those of the latter; `refusal` says
+    why the machine cannot run a node that was emitted, if so.
     """
 
     def __init__(
@@ -91,15 +104,17 @@ class Transposer:
         *,
         producers: Mapping[str, TensorNodeRecord],
         readable: Container[str],
+        specs: dict[str, Typespec | None],
         duals: Duals,
         refusal: Callable[[TensorNodeRecord], str | None],
     ) -> None:
         self._emit = emit
         self._producers = producers
         self._readable = readable
+        self._specs = specs
         self.duals = duals
         self._refusal = refusal
-        self._answers: dict[str, str | Decline] = {}
+        self._answers: dict[_Wanted, str | Decline] = {}
         self._waiting: dict[str, tuple[int, TensorNodeRecord]] = {}  # by value: emitted, and not yet taken
 
     def of(self, value_id: str) -> str | Decline:
@@ -109,21 +124,23 @@ class Transposer:
         malformed_derivative_ir for a cycle.
         """
         answers = self._answers
-        pending = [value_id]
-        opened: set[str] = set()
+        pending = [_Wanted(value_id, True)]
+        opened: set[_Wanted] = set()
         while pending:
-            value = pending[-1]
-            missing = [] if value in answers else self._missing(value)
+            wanted = pending[-1]
+            missing = [] if wanted in answers else [other for other in self._needed(wanted) if other not in answers]
             if not missing:
-                if value not in answers:
-                    answers[value] = self._judged(value)
+                if wanted not in answers:
+                    answers[wanted] = self._judged(wanted)
                 pending.pop()
-            elif value in opened:
-                raise AutodiffError("malformed_derivative_ir", f"cycle: value {quote(value)} depends on itself")
+            elif wanted in opened:
+                raise AutodiffError(
+                    "malformed_derivative_ir", f"cycle: value {quote(wanted.value_id)} depends on itself"
+                )
             else:
-                opened.add(value)
+                opened.add(wanted)
                 pending += missing
-        return answers[value_id]
+        return answers[_Wanted(value_id, True)]
 
     def take(self, value_id: str) -> list[TensorNodeRecord]:
         """The nodes that compute an emitted value, in order, but for those that were taken before."""
@@ -136,20 +153,30 @@ class Transposer:
                 pending += entry[1].input_value_ids
         return [node for _, node in sorted(taken, key=lambda entry: entry[0])]
 
-    def _missing(self, value_id: str) -> list[str]:
-        """The operands whose transposes come first."""
+    def _needed(self, wanted: _Wanted) -> list[_Wanted]:
+        """What comes first."""
+        value_id, transposed = wanted
         node = self._producers.get(value_id)
+        if not transposed:
+            swap = node is not None and is_swap(node)
+            return (
+                [] if node is None or value_id in self._readable else [_Wanted(x, swap) for x in node.input_value_ids]
+            )
         type_ = self._emit.type(value_id)
-        if node is None or type_ is None or isinstance(node.operator, TransposeOperator):
+        if type_ is None:
             return []
-        if len(type_.shape) < 2 or self._is_reshape(value_id, type_):
+        if _moves_nothing(type_):
+            return [_Wanted(value_id, False)]
+        if node is None:
             return []
-        return [operand for operand in node.input_value_ids if operand not in self._answers]
+        if isinstance(node.operator, TransposeOperator):
+            return [_Wanted(x, False) for x in node.input_value_ids] if is_swap(node) else []
+        return [_Wanted(operand, True) for operand in node.input_value_ids]
 
-    def _judged(self, value_id: str) -> str | Decline:
+    def _judged(self, wanted: _Wanted) -> str | Decline:
         emitted = self._emit.nodes
         start = len(emitted)
-        answer = self._push(value_id)
+        answer = self._push(wanted.value_id) if wanted.transposed else self._again(wanted.value_id)
         for position in range(start, len(emitted)):
             node = emitted[position]
             refusal = self._refusal(node)
@@ -158,14 +185,31 @@ class Transposer:
             self._waiting[node.output_value_id] = position, node
         return answer
 
+    def _again(self, value_id: str) -> str | Decline:
+        """The value as it is, computed again where it may not be read."""
+        if value_id in self._readable:
+            return value_id
+        node = self._producers.get(value_id)
+        if node is None:
+            return Decline(f"it needs {quote(value_id)}, which is no input and not captured")
+        swap = is_swap(node)
+        operands = [self._answers[_Wanted(operand, swap)] for operand in node.input_value_ids]
+        given = [operand for operand in operands if isinstance(operand, str)]
+        if len(given) < len(operands):
+            return next(operand for operand in operands if isinstance(operand, Decline))
+        if swap:
+            return given[0]
+        again = self._emit.repeat(node, given)
+        self._specs[again] = node.output_typespec
+        return again
+
     def _push(self, value_id: str) -> str | Decline:
         type_ = self._emit.type(value_id)
         if type_ is None:
             return Decline(f"the dtype and the shape of {quote(value_id)} are not known; give it a typespec")
-        if len(type_.shape) < 2:
-            return self._as_column(value_id, type_)
-        if self._is_reshape(value_id, type_):
-            return self._emit(ReshapeOperator, value_id, shape=list(swapped(type_.shape)))
+        if _moves_nothing(type_):
+            same = self._answers[_Wanted(value_id, False)]
+            return same if isinstance(same, Decline) else self._as_column(same, type_)
         node = self._producers.get(value_id)
         if node is None:
             return self.duals.of(value_id)
@@ -173,7 +217,7 @@ class Transposer:
             return self._undo(node)
         operands = {}
         for operand in node.input_value_ids:
-            answer = self._answers[operand]
+            answer = self._answers[_Wanted(operand, True)]
             if isinstance(answer, Decline):
                 return answer
             operands[operand] = answer
@@ -197,16 +241,19 @@ class Transposer:
         (x,) = node.input_value_ids
         if not is_swap(node):
             return Decline(f"{quote(node.output_value_id)} is a transpose of other axes than the last two")
-        return x if x in self._readable else _hidden(x)
+        return self._answers[_Wanted(x, False)]
 
-    def _as_column(self, value_id: str, type_: TensorType) -> str | Decline:
-        """A vector stands for a row, so its transpose is a column; a scalar has none."""
-        if value_id not in self._readable:
-            return _hidden(value_id)
-        return self._emit(ReshapeOperator, value_id, shape=[*type_.shape, 1]) if type_.shape else value_id
+    def _as_column(self, value_id: str, type_: TensorType) -> str:
+        """The transpose of what has one row or column; a vector stands for a row, and a scalar has none."""
+        shape = type_.shape
+        if len(shape) > 1:
+            return self._emit(ReshapeOperator, value_id, shape=list(swapped(shape)))
+        return self._emit(ReshapeOperator, value_id, shape=[*shape, 1]) if shape else value_id
 
-    def _is_reshape(self, value_id: str, type_: TensorType) -> bool:
-        return 1 in type_.shape[-2:] and value_id in self._readable
+
+def _moves_nothing(type_: TensorType) -> bool:
+    """Whether a transpose leaves the elements in their order."""
+    return len(type_.shape) < 2 or 1 in type_.shape[-2:]
 
 
 def _known_type(spec: Typespec | None) -> TensorType | None:
@@ -222,10 +269,6 @@ def _dual_type(spec: Typespec | None) -> TensorType | None:
 
 def _swapped(type_: TensorType) -> TensorType:
     return type_._replace(shape=swapped(type_.shape))
-
-
-def _hidden(value_id: str) -> Decline:
-    return Decline(f"it needs {quote(value_id)}, which is no input and not captured")
 
 
 def _broken(node: TensorNodeRecord, what: str) -> AutodiffError:

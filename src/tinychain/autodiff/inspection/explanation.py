@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tinychain.autodiff.errors import quote
 from tinychain.autodiff.expansion.depth import Depth
@@ -19,6 +19,8 @@ LEGAL: Final = "legal"
 REWRITTEN: Final = "rewritten"
 IMPOSSIBLE: Final = "impossible"
 VERDICTS: Final = (LEGAL, REWRITTEN, IMPOSSIBLE)
+
+_STYLES: Final = {LEGAL: "green", REWRITTEN: "yellow", IMPOSSIBLE: "bold red"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Explanation(Record):
     """Of every operation that the outputs need, in artifact order, what becomes of it on the target.
 
     `duals` are the inputs that the legal artifact reads transposed beside those of this one. `after` is None where an
-    operation is impossible. `artifact` and `target` are names. Its `str` is a text to read.
+    operation is impossible. `artifact` and `target` are names. Its `str` is a text, which Rich prints in colour.
     """
 
     artifact: str
@@ -77,24 +79,50 @@ class Explanation(Record):
         return tuple([operation for operation in self.operations if operation.verdict == verdict])
 
     def __str__(self) -> str:
-        return "\n\n".join(_blocks(self))
+        return "\n".join([line for line, _ in _styled_lines(self)])
+
+    def __rich_console__(self, console: Any, options: object) -> Iterator[Any]:
+        """The text in the colours of the verdicts, by the protocol of Rich, which a console of its makes real."""
+        for line, style in _styled_lines(self):
+            yield console.render_str(line, style=style, markup=False, emoji=False, highlight=False)
 
 
 # ---------------------------------------------------------------------------------------------------------------- text
 
 
-def _blocks(explanation: Explanation) -> Iterator[str]:
+def _styled_lines(explanation: Explanation) -> Iterator[tuple[str, str]]:
+    """Each line with the style of the verdict that it is about."""
+    operations = [_STYLES[operation.verdict] for operation in explanation.operations]
+    for number, (block, verdict) in enumerate(_blocks(explanation)):
+        if number:
+            yield "", ""
+        lines = block.split("\n")
+        styles = ["", "", *operations] if verdict is None else [_STYLES.get(verdict, "")] * len(lines)
+        yield from zip(lines, styles, strict=True)
+
+
+def _blocks(explanation: Explanation) -> Iterator[tuple[str, str | None]]:
+    """Each block with the verdict that it is about, if any; None for the table, whose rows have their own."""
     operations = explanation.operations
     counts = Counter([operation.verdict for operation in operations])
     told = [f"{counts[verdict]:,} {verdict}" for verdict in VERDICTS if counts[verdict]]
     yield (
-        f"{explanation.artifact} for {printable(explanation.target)}: {len(operations):,} operations"
-        f"{': ' if told else ''}{', '.join(told)}"
+        (
+            f"{explanation.artifact} for {printable(explanation.target)}: {len(operations):,} operations"
+            f"{': ' if told else ''}{', '.join(told)}"
+        ),
+        "",
     )
     if operations:
-        yield aligned(Table(("node", "operator", "verdict", "rules", "emitted", "line"), [*map(_row, operations)], 6))
+        rows = [*map(_row, operations)]
+        yield aligned(Table(("node", "operator", "verdict", "rules", "emitted", "line"), rows, 6)), None
     for operation in explanation.with_verdict(IMPOSSIBLE):
-        yield "\n".join(_obstacles(operation))
+        yield "\n".join(_obstacles(operation)), IMPOSSIBLE
+    for block in _cost_blocks(explanation):
+        yield block, ""
+
+
+def _cost_blocks(explanation: Explanation) -> Iterator[str]:
     costs = [("before", explanation.before)]
     if explanation.after is not None:
         costs.append(("after", explanation.after))

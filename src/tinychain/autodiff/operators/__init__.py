@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import tinychain.autodiff.operators.batches  # noqa: F401  # for the rules that it adds to the matmul
 from tinychain.autodiff.graph import TensorOperator
 from tinychain.autodiff.operators.constant import ConstantOperator, FillOperator
 from tinychain.autodiff.operators.contraction import (

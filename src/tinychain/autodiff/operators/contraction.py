@@ -17,7 +17,7 @@ from tinychain.autodiff.operators.groups import Step, ends_first, largest_first,
 from tinychain.autodiff.operators.levels import Level
 from tinychain.autodiff.operators.movement import TransposeOperator
 from tinychain.autodiff.operators.reduction import Reduction, explicit_axes
-from tinychain.autodiff.operators.region import MAX_CONSTANT, Region, SizedRegion, sized_rule, typed_rule
+from tinychain.autodiff.operators.region import MAX_CONSTANT, Region, SizedRegion, sized_rule, too_large, typed_rule
 from tinychain.autodiff.operators.reshape import Movement, ReshapeOperator
 from tinychain.autodiff.types import (
     Symbols,
@@ -143,8 +143,8 @@ class ProductsWithOnes(TensorOperator, ABC):
         """The two tensors of rank 3 whose product handles a group anywhere."""
 
     @abstractmethod
-    def by_constant(self, region: SizedRegion, x: str, step: Step) -> tuple[str, str]:
-        """The two matrices whose product handles a group anywhere; one of them is written out."""
+    def by_constant(self, region: SizedRegion, x: str, step: Step, one: float = 1.0) -> tuple[str, str]:
+        """The two matrices whose product handles a group anywhere; one of them is written out, of zeros and `one`."""
 
     @sized_rule
     def as_matmuls(self, region: SizedRegion) -> Decline | None:
@@ -190,14 +190,23 @@ class ProductsWithOnes(TensorOperator, ABC):
     @sized_rule
     def as_matmuls_by_constants(self, region: SizedRegion) -> Decline | None:
         """Products with matrices of zeros and ones, written out, for the groups that lie between other axes."""
+        return self.scaled_by_constants(region, 1.0)
+
+    def scaled_by_constants(self, region: SizedRegion, scale: float) -> Decline | None:
+        """The same times a number, which stands in one of the constants for the ones."""
         longer, _, axes = self.grouped(region)
         steps = plan_groups(longer, axes, ends_first)
         if all(step.is_at_end for step in steps):
             return _not_between(longer, axes)
-        largest = max([step.size * min(step.outer, step.inner) ** 2 for step in steps])
+        largest = max([step.constant for step in steps if not step.is_at_end])
         if largest > MAX_CONSTANT:
-            return Decline(f"it takes a constant of {largest} elements; at most {MAX_CONSTANT} are written out")
-        self._multiply(region, steps, self.by_constant)
+            return too_large(largest)
+        scales = iter([scale])
+
+        def between(region: SizedRegion, x: str, step: Step) -> tuple[str, str]:
+            return self.by_constant(region, x, step, next(scales, 1.0))
+
+        self._multiply(region, steps, between)
         return None
 
     def _multiply(
@@ -238,12 +247,12 @@ class SumOperator(Reduction, ProductsWithOnes):
     def in_batches(self, region: SizedRegion, x: str, step: Step) -> tuple[str, str]:
         return region.ones(step.outer, 1, step.size), region.reshaped(x, *step)
 
-    def by_constant(self, region: SizedRegion, x: str, step: Step) -> tuple[str, str]:
+    def by_constant(self, region: SizedRegion, x: str, step: Step, one: float = 1.0) -> tuple[str, str]:
         outer, size, inner = step
         if inner <= outer:
-            stacked = [_one_if(i % inner == j) for i in range(size * inner) for j in range(inner)]
+            stacked = [one if i % inner == j else 0.0 for i in range(size * inner) for j in range(inner)]
             return region.reshaped(x, outer, size * inner), region.constant(stacked, size * inner, inner)
-        blocks = [_one_if(j // size == i) for i in range(outer) for j in range(outer * size)]
+        blocks = [one if j // size == i else 0.0 for i in range(outer) for j in range(outer * size)]
         return region.constant(blocks, outer, outer * size), region.reshaped(x, outer * size, inner)
 
 
@@ -296,13 +305,13 @@ class BroadcastOperator(Movement, ProductsWithOnes):
     def in_batches(self, region: SizedRegion, x: str, step: Step) -> tuple[str, str]:
         return region.ones(step.outer, step.size, 1), region.reshaped(x, step.outer, 1, step.inner)
 
-    def by_constant(self, region: SizedRegion, x: str, step: Step) -> tuple[str, str]:
+    def by_constant(self, region: SizedRegion, x: str, step: Step, one: float = 1.0) -> tuple[str, str]:
         outer, size, inner = step
         flat = region.reshaped(x, outer, inner)
         if inner <= outer:
-            tiled = [_one_if(j % inner == i) for i in range(inner) for j in range(size * inner)]
+            tiled = [one if j % inner == i else 0.0 for i in range(inner) for j in range(size * inner)]
             return flat, region.constant(tiled, inner, size * inner)
-        blocks = [_one_if(i // size == j) for i in range(outer * size) for j in range(outer)]
+        blocks = [one if i // size == j else 0.0 for i in range(outer * size) for j in range(outer)]
         return region.constant(blocks, outer * size, outer), flat
 
 
@@ -373,7 +382,3 @@ def _between(shape: Sequence[int], axes: Sequence[int]) -> Decline:
 
 def _not_between(shape: Sequence[int], axes: Sequence[int]) -> Decline:
     return Decline(f"the axes {list(axes)} of {list(shape)} need no more than as_matmuls emits", concerns=False)
-
-
-def _one_if(condition: bool) -> float:
-    return 1.0 if condition else 0.0

@@ -22,6 +22,11 @@ class Step(NamedTuple):
         """Whether the tensor is a matrix of the group and of the rest."""
         return self.outer == 1 or self.inner == 1
 
+    @property
+    def constant(self) -> int:
+        """How many numbers the smaller matrix of zeros and ones has that handles the group between others."""
+        return self.size * min(self.outer, self.inner) ** 2
+
 
 def largest_first(step: Step) -> tuple[int, ...]:
     """The order of least FLOPs where taking a group away costs as much as the tensor has elements."""

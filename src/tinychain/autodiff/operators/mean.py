@@ -13,7 +13,7 @@ from tinychain.autodiff.operators.contraction import MatmulOperator, SumOperator
 from tinychain.autodiff.operators.elementwise import DivOperator, MulOperator
 from tinychain.autodiff.operators.levels import Level
 from tinychain.autodiff.operators.reduction import Reduction, float_count, reduced_dims
-from tinychain.autodiff.operators.region import Region, typed_rule
+from tinychain.autodiff.operators.region import Region, SizedRegion, sized_rule, typed_rule
 from tinychain.autodiff.operators.reshape import ReshapeOperator
 from tinychain.autodiff.types import Symbols, TensorType, element_count
 
@@ -63,16 +63,27 @@ class MeanOperator(Reduction):
     @typed_rule
     def as_sum(self, region: Region) -> Decline | None:
         """The sum, scaled once by the literal 1 / count; the mean of one number is that number."""
-        dims = reduced_dims(region.operands[0].shape, region.node.op_params["axes"])
-        try:
-            count = float_count(dims)
-        except AutodiffError as error:
-            return Decline(error.message)
-        if count == 0:
-            return Decline("the mean of no elements is no number")
+        count = _count(region)
+        if isinstance(count, Decline):
+            return count
         if count == 1:
             region.finish(SumOperator, region.x, **region.node.op_params)
         else:
             total = region.emit(SumOperator, region.x, **region.node.op_params)
             region.finish(MulOperator, total, right_literal=1.0 / count)
         return None
+
+    @sized_rule
+    def as_matmuls_by_constants(self, region: SizedRegion) -> Decline | None:
+        """The sum by constants, where it takes some, with the scale in the first of them: one level instead of two."""
+        count = _count(region)
+        return count if isinstance(count, Decline) else SumOperator().scaled_by_constants(region, 1.0 / count)
+
+
+def _count(region: Region) -> float | Decline:
+    """How many numbers each mean is of."""
+    try:
+        count = float_count(reduced_dims(region.operands[0].shape, region.node.op_params["axes"]))
+    except AutodiffError as error:
+        return Decline(error.message)
+    return count or Decline("the mean of no elements is no number")

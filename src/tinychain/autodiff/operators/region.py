@@ -86,6 +86,11 @@ def sized_region_of(emit: Emitter, node: TensorNodeRecord) -> SizedRegion | Decl
     return SizedRegion(emit, node, region.operands, region.result, tuple(shapes), shape)
 
 
+def too_large(numbers: int) -> Decline:
+    """The reason against a rule that would have to write out more numbers than it may."""
+    return Decline(f"it takes {numbers} elements of constants; at most {MAX_CONSTANT} are written out")
+
+
 Rule: TypeAlias = Callable[[Any, Emitter, TensorNodeRecord], Decline | None]
 
 
@@ -111,3 +116,15 @@ def sized_rule(method: Callable[[Any, SizedRegion], Decline | None]) -> Rule:
         return region if isinstance(region, Decline) else method(self, region)
 
     return rule
+
+
+def rule_of(operator: type[TensorOperator]) -> Callable[[Callable[[Any, SizedRegion], Decline | None]], Rule]:
+    """Makes a function `(operator, region)` a sized rule of a class that stands below what the rule emits."""
+
+    def added(function: Callable[[Any, SizedRegion], Decline | None]) -> Rule:
+        rule = sized_rule(function)
+        rule.__qualname__ = f"{operator.__name__}.{function.__name__}"
+        setattr(operator, function.__name__, rule)
+        return rule
+
+    return added

@@ -114,7 +114,7 @@ def _smallest(
     found = _first_difference(trial)
     assert found is not None  # at these sizes they differ
     position, element = found
-    first = _first_value(readings, trial)
+    first = _first_value(pair, sizes, trial)
     return Difference(
         position=position,
         output=readings[0].plan.outputs[position],
@@ -136,9 +136,9 @@ def _differs(pair: _Pair, sizes: Mapping[str, int], seed: int) -> bool:
     return False
 
 
-def _first_value(readings: tuple[Readings, Readings], trial: Trial) -> str | None:
+def _first_value(pair: _Pair, sizes: Mapping[str, int], trial: Trial) -> str | None:
     """The first value, in the schedule of the original, that both compute and that differs."""
-    before, after = readings
+    before, after = _Pair(pair.before, pair.after.showing(pair.before.types)).at(sizes)
     seen: dict[str, int] = {}
 
     def remember(value_id: str, value: Elements) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tinychain.autodiff.dependencies import analyze_graph
@@ -69,6 +71,7 @@ class Typed:
     """
 
     def __init__(self, graph: TensorGraph) -> None:
+        self._graph = graph
         analysis, self.nodes = analyze_graph(graph, None)
         self.outputs = list(graph.outputs)
         emit = Emitter(specs=declared_specs(graph), mint_value=mint("v", ()), mint_node=mint("n", ()))
@@ -82,6 +85,16 @@ class Typed:
         """The symbols that nothing in the graph binds, in order of appearance."""
         dims = dict.fromkeys(dim for type_ in dict.fromkeys(self.types.values()) for dim in type_.shape)
         return [dim for dim in dims if isinstance(dim, str) and dim not in self.symbols]
+
+    def showing(self, value_ids: Container[str]) -> Typed:
+        """One that also computes those of these values that no output needs, if it can from the same inputs."""
+        unneeded = [node.output_value_id for node in self._graph.nodes if node.output_value_id not in self.types]
+        outputs = [*self.outputs, *[value_id for value_id in unneeded if value_id in value_ids]]
+        with suppress(AutodiffError):  # nobody has judged what no output needs
+            shown = Typed(replace(self._graph, outputs=outputs))
+            if shown.inputs.keys() <= self.inputs.keys():
+                return shown
+        return self
 
     def plan(self, sizes: Mapping[str, int]) -> Plan:
         """The graph at these sizes of its symbols."""

@@ -43,7 +43,7 @@ def typed_pair(before: Artifact, after: Artifact, forward_graph: TensorGraph | N
         _match_gradients(before, after)
         source = _as_graph(before, forward_graph)
         known = {**before.value_typespecs, **dict(source.inputs)}
-        graphs = source, _without_duals(_as_graph(after, forward_graph), known)
+        graphs = source, _without_duals(_with_unneeded(_as_graph(after, forward_graph), after), known)
     typed = _typed(graphs[0], "before"), _typed(graphs[1], "after")
     for value_id in typed[1].inputs:
         if value_id not in known:
@@ -82,6 +82,17 @@ def _as_graph(program: DerivativeProgram, forward_graph: TensorGraph | None) -> 
     read = dict.fromkeys([*[operand for node in nodes for operand in node.input_value_ids], *outputs])
     inputs = [(value_id, program.value_typespecs.get(value_id)) for value_id in read if value_id not in producers]
     return TensorGraph(nodes, inputs, outputs)
+
+
+def _with_unneeded(graph: TensorGraph, program: DerivativeProgram) -> TensorGraph:
+    """The graph with what no output needs, if that reads nothing else: a difference may show there first."""
+    known = {*dict(graph.inputs), *[node.output_value_id for node in graph.nodes]}
+    nodes = list(graph.nodes)
+    for node in program.nodes:
+        if node.output_value_id not in known and known.issuperset(node.input_value_ids):
+            known.add(node.output_value_id)
+            nodes.append(node)
+    return replace(graph, nodes=nodes)
 
 
 def _without_duals(graph: TensorGraph, known: Mapping[str, Any]) -> TensorGraph:
