@@ -28,7 +28,7 @@ EXPORTS = """
     MaximumOperator MinimumOperator SqrtOperator ExpOperator LogOperator SignOperator
     ConstantDescriptor ConstantOperator constant_descriptor transpose_by_constants
     legalize Legalize Target ready_target
-    Momentum Nesterov Adam AdamW ClipByValue ClipByGlobalNorm GradientInputs
+    Momentum Nesterov Adam AdamW ClipByValue ClipByGlobalNorm GradientInputs Twins
 """.split()
 
 SUBMODULE_EXPORTS = {

@@ -92,7 +92,7 @@ def test_fields_come_in_this_order() -> None:
     assert [field.name for field in fields(CompiledTrainingStep)] == (
         "source_forward_graph source_derivative_program lowered_forward_graph lowered_derivative_program forward"
         " derivative input_value_ids loss_value_id forward_capture_value_ids seed_value_ids parameters provenance"
-        " gradient_inputs"
+        " gradient_inputs twins"
     ).split()
     assert [field.name for field in fields(ParameterCompilation)][:8] == (
         "name value_id gradient_value_id source_update_graph lowered_update_graph update update_input_value_ids"

@@ -23,10 +23,10 @@ def step_bytes(step: CompiledTrainingStep, symbols: Mapping[str, int]) -> int | 
     the step, and of a fused operation only the result is a value. What a backend takes within one operation comes on
     top; what its arrays share, such as a view, is counted twice.
     """
-    shared = step.gradient_inputs
+    shared, run = step.gradient_inputs, step.twins or step
     programs = [
         (step.forward, step.lowered_forward_graph.nodes),
-        (step.derivative, step.lowered_derivative_program.nodes),
+        (run.derivative, run.lowered_derivative_program.nodes),
         *([] if shared is None else [(shared.program, shared.lowered_graph.nodes)]),
         *[(sharing[0].update, sharing[0].lowered_update_graph.nodes) for sharing in shared_updates(step)],
     ]

@@ -28,7 +28,8 @@ def _header(artifact: Artifact) -> Iterator[str]:
         return
     provenance = artifact.provenance
     ids = {name: id_label(value_id) for name, value_id in artifact.input_value_ids.items()}
-    gradients = [f"{record.name} -> {id_label(record.gradient_value_id)}" for record in artifact.parameters]
+    records = [record for pair in artifact.with_twins() for record in pair]
+    gradients = [f"{record.name} -> {id_label(record.gradient_value_id)}" for record in records]
     passes = {
         "forward": provenance.forward_expansions,
         "derivative": provenance.derivative_expansions,

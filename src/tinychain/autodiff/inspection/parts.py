@@ -46,7 +46,8 @@ class Part:
 
 
 def parts(artifact: Artifact, regions: object = ()) -> list[Part]:
-    """The programs of an artifact. `regions` are those that a pass reported of a graph or program.
+    """The programs of an artifact; of a step, those that it runs. `regions` are those that a pass reported of a graph
+    or program.
 
     Raises TypeError for what is none, ValueError for regions that are not the artifact's, malformed_derivative_ir for a
     cycle and for ids that are no str or not unique, ambiguous_producer for a value that comes from
@@ -68,9 +69,10 @@ def parts(artifact: Artifact, regions: object = ()) -> list[Part]:
 
 
 def shared_updates(step: CompiledTrainingStep) -> list[list[ParameterCompilation]]:
-    """The parameters of a step, those of one update together."""
+    """The parameters of a step and their twins, those of one update together."""
     groups: dict[tuple[int, int], list[ParameterCompilation]] = {}
-    for record in step.parameters:
+    twins = () if step.twins is None else step.twins.parameters
+    for record in (*step.parameters, *twins):
         key = id(record.source_update_graph), id(record.lowered_update_graph)
         groups.setdefault(key, []).append(record)
     return list(groups.values())
@@ -128,14 +130,15 @@ def _step_parts(step: CompiledTrainingStep) -> list[Part]:
     seeds = dict.fromkeys(step.seed_value_ids, SEED)
     read = {**captures, **dict.fromkeys(names, INPUT), **roles, **seeds}
     names |= {value_id: SEED for value_id in seeds if value_id not in names}
-    declared = dict(step.lowered_forward_graph.inputs)
+    declared, run = dict(step.lowered_forward_graph.inputs), step.twins or step
+    records = [record for pair in step.with_twins() for record in pair]
     found.append(
         _rewritten(
             "derivative",
-            program_view(step.source_derivative_program, read, names, declared),
-            program_view(step.lowered_derivative_program, read, names, declared),
+            program_view(run.source_derivative_program, read, names, declared),
+            program_view(run.lowered_derivative_program, read, names, declared),
             step.provenance.derivative_expansions,
-            outputs=[(record.gradient_value_id, f"gradient of {record.name}") for record in step.parameters],
+            outputs=[(record.gradient_value_id, f"gradient of {record.name}") for record in records],
         )
     )
     labels = step.provenance.update_expansions

@@ -21,7 +21,7 @@ class Program(NamedTuple):
 
 
 class StepSchedule:
-    """Forward, derivative, gradient inputs if there are any, then the updates in parameter order.
+    """Forward, derivative, gradient inputs if there are any, then the updates in parameter order, twins behind.
 
     `programs` are those of the step's parts: one for each shared update. As a rule the step is one program, which frees
     every value after its last reader. With `by_program` it is run program by program: what one is given and gives back
@@ -40,15 +40,19 @@ class StepSchedule:
         for record in step.parameters:
             self._roles |= {record.value_id: PARAMETER, dual_id(record.value_id): PARAMETER}
         passed_on = [step.loss_value_id, *step.forward_capture_value_ids]
-        gradients = {record.name: record.gradient_value_id for record in step.parameters}
+        pairs = step.with_twins()
         self._add(forward, passed_on)
         if by_program:
             for seed in step.seed_value_ids:
                 self._operations.append(Operation(seed, [step.loss_value_id]))
-        self._add(derivative, [*passed_on, *gradients.values()])
+        self._add(derivative, [*passed_on, *[record.gradient_value_id for pair in pairs for record in pair]])
         if step.gradient_inputs is not None:
             inputs = step.gradient_inputs
-            keys: dict[str, Hashable] = {value_id: gradients[name] for name, value_id in inputs.input_value_ids.items()}
+            keys: dict[str, Hashable] = {}
+            for record, *twins in pairs:
+                value_id = inputs.input_value_ids[record.name]
+                keys |= {value_id: record.gradient_value_id}
+                keys |= {dual_id(value_id): twin.gradient_value_id for twin in twins}
             keys |= {value_id: _optimizer_input(name) for name, value_id in inputs.output_value_ids.items()}
             self._add(rest.pop(0), inputs.output_value_ids.values(), keys, "gradient inputs")
         updates = {
@@ -56,12 +60,14 @@ class StepSchedule:
             for sharing, update in zip(shared_updates(step), rest, strict=True)
             for record in sharing
         }
-        for record in step.parameters:
-            self._add_update(record, updates[record.name])
+        for pair in pairs:
+            keys = {value_id: key for record in pair for value_id, key in self._update_inputs(record).items()}
+            for record in pair:
+                self._add_update(record, updates[record.name], keys)
         if by_program:
             self._kept += self._inputs()
 
-    def _add_update(self, record: ParameterCompilation, update: Program) -> None:
+    def _update_inputs(self, record: ParameterCompilation) -> dict[str, Hashable]:
         keys: dict[str, Hashable] = {}
         for name, value_id in record.update_input_value_ids.items():
             if name in record.updated_state_value_ids:
@@ -71,6 +77,10 @@ class StepSchedule:
                 keys[value_id] = _optimizer_input(name)
         keys[record.update_input_value_ids["parameter"]] = record.value_id
         keys[record.update_input_value_ids["gradient"]] = record.gradient_value_id
+        return keys
+
+    def _add_update(self, record: ParameterCompilation, update: Program, keys: Mapping[str, Hashable]) -> None:
+        """Appends the update of a parameter or a twin; `keys` are those of what both of them are given."""
         outputs = [record.updated_parameter_value_id, *record.updated_state_value_ids.values()]
         self._add(update, outputs, keys, record.name)
         if self._by_program and record.value_id in self._sizes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tinychain.autodiff.errors import quote
 from tinychain.autodiff.expansion.depth_walk import PLAIN, Chain, DepthWalk, deepest_of
 from tinychain.autodiff.expansion.target import Target
+from tinychain.autodiff.expansion.transposing import dual_id, dual_source
 from tinychain.autodiff.graph import Record
 from tinychain.autodiff.training import CompiledTrainingStep, ParameterCompilation
 
@@ -15,6 +16,7 @@ from tinychain.autodiff.training import CompiledTrainingStep, ParameterCompilati
 @dataclass(frozen=True)
 class StepDepth(Record):
     """The levels of the loss, and by parameter those of its gradient, of its new value and of its new states.
+    Twins are among the parameters, by their own names.
 
     `levels` is the most of all new values and states, and `path` the nodes that cost them, each as (program, node id),
     first to last. A depth that is not known is None, and `unknown` says why.
@@ -53,26 +55,27 @@ def step_depth(
     walk = DepthWalk(target)
     values = {value_id: Chain(0) for name, value_id in step.input_value_ids.items() if name in names}
     forward = step.lowered_forward_graph if lowered else step.source_forward_graph
-    derivative = step.lowered_derivative_program if lowered else step.source_derivative_program
-    gradients = {record.name: record.gradient_value_id for record in step.parameters}
+    run, pairs = step.twins or step, step.with_twins()
+    derivative = run.lowered_derivative_program if lowered else run.source_derivative_program
+    gradients = {record.name: record.gradient_value_id for pair in pairs for record in pair}
     walk.run(forward.nodes, [step.loss_value_id, *step.forward_capture_value_ids], values, "forward")
     walk.run(derivative.nodes, gradients.values(), values, "derivative")
 
     given = {name: Chain(0) for name in step.provenance.optimizer_input_names if name in names}
     if step.gradient_inputs is not None:
         inputs = step.gradient_inputs
-        local = {
-            value_id: values[gradients[name]]
-            for name, value_id in inputs.input_value_ids.items()
-            if gradients[name] in values
-        }
+        local: dict[str, Chain] = {}
+        for record, *twins in pairs:
+            value_id = inputs.input_value_ids[record.name]
+            ids = {value_id: record.gradient_value_id, **{dual_id(value_id): twin.gradient_value_id for twin in twins}}
+            local |= {id_: values[gradient] for id_, gradient in ids.items() if gradient in values}
         graph = inputs.lowered_graph if lowered else inputs.source_graph
         walk.run(graph.nodes, inputs.output_value_ids.values(), local, "gradient inputs")
         given |= {name: local[value_id] for name, value_id in inputs.output_value_ids.items() if value_id in local}
 
     parameters, states = {}, {}
-    for record in step.parameters:
-        local = _update_inputs(record, values, given)
+    for record, both in [(record, pair) for pair in pairs for record in pair]:
+        local = {value_id: chain for item in both for value_id, chain in _update_inputs(item, values, given).items()}
         graph = record.lowered_update_graph if lowered else record.source_update_graph
         outputs = {"": record.updated_parameter_value_id, **record.updated_state_value_ids}
         walk.run(graph.nodes, outputs.values(), local, f"update of {record.name}")
@@ -95,7 +98,8 @@ def _update_inputs(
     record: ParameterCompilation, values: Mapping[str, Chain], given: Mapping[str, Chain]
 ) -> dict[str, Chain]:
     """What an update is given that is secret, by value id."""
-    sources = {"parameter": values.get(record.value_id), "gradient": values.get(record.gradient_value_id), **given}
+    parameter = values.get(record.value_id, values.get(dual_source(record.value_id) or ""))
+    sources = {"parameter": parameter, "gradient": values.get(record.gradient_value_id), **given}
     if sources["parameter"] is not None or sources["gradient"] is not None:
         sources |= dict.fromkeys(record.updated_state_value_ids, Chain(0))
     found = {value_id: sources.get(name) for name, value_id in record.update_input_value_ids.items()}

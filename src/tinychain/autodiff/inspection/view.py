@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.expansion.transposing import dual_source
+from tinychain.autodiff.expansion.transposing import dual_source, transposed_name
 from tinychain.autodiff.form import check_graph, check_program
 from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord
 from tinychain.autodiff.types import Typespec
@@ -101,7 +101,7 @@ def _view(
         artifact=artifact,
         graph=TensorGraph(nodes=list(nodes), inputs=list(inputs.items()), outputs=selected),
         roles={value_id: roles.get(duals.get(value_id, value_id), INPUT) for value_id in inputs},
-        names={**names, **{dual: f"{names.get(source, source)} transposed" for dual, source in duals.items()}},
+        names={**names, **{dual: transposed_name(names.get(source, source)) for dual, source in duals.items()}},
     )
 
 

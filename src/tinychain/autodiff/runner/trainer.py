@@ -30,7 +30,7 @@ from tinychain.autodiff.runner.batches import (
 )
 from tinychain.autodiff.runner.checkpoint import Checkpoint, Snapshot, check_writable, read, unfit, write
 from tinychain.autodiff.training import CompiledTrainingStep
-from tinychain.autodiff.training.execution import Backend, StepExecution, state_name
+from tinychain.autodiff.training.execution import Backend, StepExecution, state_name, trained_names
 from tinychain.autodiff.training.interface import input_types, loss_type, optimizer_input_types, step_digest
 from tinychain.autodiff.types import TensorType, bind_shape, is_sequence
 
@@ -102,6 +102,10 @@ class Trainer:
             given = states.get(p.name, dict.fromkeys(names, np.zeros_like(trained[p.name])))
             arrays = check_arrays(f"the state of {p.name!r}", given, names, self._symbols)
             trained |= {state_name(p.name, name): array for name, array in arrays.items()}
+        for p, *twins in step.with_twins():
+            for twin in twins:
+                pairs = zip(trained_names(twin), trained_names(p), strict=True)
+                trained |= {name: trained[source].mT for name, source in pairs}
         trained = {name: np.array(array, order="C") for name, array in trained.items()}
         for array in trained.values():
             array.flags.writeable = False
@@ -163,10 +167,11 @@ class Trainer:
         Where the loss is a mean over the rows, that is the mean over all rows, however they are cut. A sum over the
         rows grows with the batch, so its value depends on `batch_size`.
         """
-        losses, rows = [], []
+        losses, rows, trained = [], [], self._now.trained
+        parameters = {p.name: trained[p.name] for pair in self._step.with_twins() for p in pair}
         for batch in Batches(data, self._types, self._unread, batch_size, drop_remainder).epoch(1):
             with np.errstate(all="ignore"):
-                loss = self._execution.forward({**self._fixed, **batch, **self.parameters})[0]
+                loss = self._execution.forward({**self._fixed, **batch, **parameters})[0]
             losses.append(_checked("the loss in evaluation", loss, self._seed).item())
             rows.append(count_rows(batch))
         return float(np.average(losses, weights=rows))

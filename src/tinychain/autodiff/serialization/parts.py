@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tinychain.autodiff.graph import DerivativeProgram, TensorGraph
-from tinychain.autodiff.training import CompiledTrainingStep, TrainingStepProvenance
+from tinychain.autodiff.training import CompiledTrainingStep, TrainingStepProvenance, Twins
 
 Artifact = TypeVar("Artifact", TensorGraph, DerivativeProgram)
 
@@ -37,6 +37,17 @@ class GradientInputsPart:
 
 
 @dataclass(frozen=True)
+class TwinsPart:
+    """The lowered artifacts; their sources follow from those of the step. `parameters` are names of its parameters, and
+    `updates` has the graph of the twins of each update, None where its parameters have none.
+    """
+
+    derivative: DerivativeProgram
+    parameters: tuple[str, ...]
+    updates: tuple[TensorGraph | None, ...]
+
+
+@dataclass(frozen=True)
 class ParameterPart:
     """`update` is a position in the updates, of which parameters of one type share one."""
 
@@ -58,6 +69,7 @@ class StepParts:
     updates: tuple[UpdatePart, ...]
     provenance: TrainingStepProvenance
     gradient_inputs: GradientInputsPart | None
+    twins: TwinsPart | None
 
 
 def parts_of(compiled: CompiledTrainingStep) -> StepParts:
@@ -97,4 +109,17 @@ def parts_of(compiled: CompiledTrainingStep) -> StepParts:
             extra.input_value_ids,
             extra.output_value_ids,
         ),
+        twins=None if compiled.twins is None else _twins_part(compiled, compiled.twins, [p.update for p in parameters]),
     )
+
+
+def _twins_part(compiled: CompiledTrainingStep, twins: Twins, positions: Sequence[int]) -> TwinsPart:
+    """`positions` are those of the updates of the parameters."""
+    names = []
+    graphs: dict[int, TensorGraph] = {}
+    for (record, *having), position in zip(compiled.with_twins(), positions, strict=True):
+        for twin in having:
+            names.append(record.name)
+            graphs.setdefault(position, twin.lowered_update_graph)
+    updates = tuple([graphs.get(position) for position in range(max(positions, default=-1) + 1)])
+    return TwinsPart(twins.lowered_derivative_program, tuple(names), updates)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
 from tinychain.autodiff.dependencies import DependencyAnalysis, Schedule
+from tinychain.autodiff.expansion.transposing import dual_id, transposed_name
 from tinychain.autodiff.lowering import LoweredProgram
-from tinychain.autodiff.serialization.parts import GradientInputsPart, ParameterPart, StepParts, UpdatePart
-from tinychain.autodiff.serialization.step_checks import AnalysedParts
-from tinychain.autodiff.training import CompiledTrainingStep, GradientInputs, ParameterCompilation
+from tinychain.autodiff.serialization.parts import GradientInputsPart, ParameterPart, StepParts, TwinsPart, UpdatePart
+from tinychain.autodiff.serialization.step_checks import AnalysedParts, AnalysedTwins
+from tinychain.autodiff.training import CompiledTrainingStep, GradientInputs, ParameterCompilation, Twins
+from tinychain.autodiff.training.twins import twin_of
 
 Lower: TypeAlias = Callable[[DependencyAnalysis, Schedule], LoweredProgram]
 
@@ -45,7 +47,26 @@ def lower_parts(parts: StepParts, analysed: AnalysedParts, lower: Lower) -> Comp
         parameters=tuple(parameters),
         provenance=parts.provenance,
         gradient_inputs=gradient_inputs,
+        twins=None if parts.twins is None else _twins(parts.twins, analysed.twins, parameters, lower),
     )
+
+
+def _twins(
+    part: TwinsPart, analysed: AnalysedTwins | None, parameters: Sequence[ParameterCompilation], lower: Lower
+) -> Twins:
+    assert analysed is not None  # as there are twins
+    records = {record.name: record for record in parameters}
+    derivative = lower(*analysed.derivative)
+    first: dict[int, ParameterCompilation] = {}
+    twins = []
+    for having in analysed.parameters:
+        gradient = analysed.source.gradients[dual_id(having.value_id)]
+        if having.update not in first:
+            source, graph, update = analysed.updates[having.update]
+            first[having.update] = twin_of(records[having.name], gradient, source, graph, lower(*update))
+        shared = first[having.update]
+        twins.append(shared.shared_by(transposed_name(having.name), dual_id(having.value_id), gradient))
+    return Twins(analysed.source, part.derivative, derivative, tuple(twins))
 
 
 def _gradient_inputs(part: GradientInputsPart, program: LoweredProgram) -> GradientInputs:

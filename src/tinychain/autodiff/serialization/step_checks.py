@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from tinychain.autodiff.dependencies import DependencyAnalysis, Schedule, analyze_graph, analyze_program
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.expansion.transposing import dual_source
-from tinychain.autodiff.graph import TensorGraph
+from tinychain.autodiff.graph import DerivativeProgram, TensorGraph
 from tinychain.autodiff.serialization.faults import Fault
-from tinychain.autodiff.serialization.parts import StepParts, Unit, UpdatePart
+from tinychain.autodiff.serialization.parts import ParameterPart, StepParts, TwinsPart, UpdatePart
+from tinychain.autodiff.training.twins import transposed_gradients, transposed_update
 from tinychain.autodiff.walks import first_duplicate
 
 Analysed: TypeAlias = tuple[DependencyAnalysis, Schedule]
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class AnalysedTwins:
+    """What `AnalysedParts` has, and the sources, which are in no file.
+
+    `parameters` are those that have a twin; `updates` has source, lowered graph and analysis where one of them has it.
+    """
+
+    parameters: tuple[ParameterPart, ...]
+    source: DerivativeProgram
+    derivative: Analysed
+    updates: Mapping[int, tuple[TensorGraph, TensorGraph, Analysed]]
 
 
 @dataclass(frozen=True)
@@ -26,27 +41,29 @@ class AnalysedParts:
     derivative: Analysed
     updates: tuple[Analysed, ...]
     gradient_inputs: Analysed | None
+    twins: AnalysedTwins | None
 
 
 def analyse_parts(parts: StepParts) -> AnalysedParts:
     """A Fault for parts that could not come from one `compile_training_step`."""
     _check_names(parts)
     _check_ids(parts)
-    inputs = {*parts.input_value_ids.values()}
-    forward = _analysed_graph(".forward", parts.forward, inputs)
-    extra = parts.gradient_inputs
+    forward, extra = parts.forward, parts.gradient_inputs
     return AnalysedParts(
-        forward=forward,
+        forward=_analysed_graph(".forward.lowered", forward.lowered, forward.outputs, parts.input_value_ids),
         derivative=_analysed_derivative(parts),
         updates=tuple(
             [
-                _analysed_graph(f".updates[{index}]", update.unit, {*update.input_value_ids.values()})
+                _analysed_graph(
+                    f".updates[{index}].lowered", update.unit.lowered, update.unit.outputs, update.input_value_ids
+                )
                 for index, update in enumerate(parts.updates)
             ]
         ),
         gradient_inputs=None
         if extra is None
-        else _analysed_graph(".gradient_inputs", extra.unit, {*extra.input_value_ids.values()}),
+        else _analysed_graph(".gradient_inputs.lowered", extra.unit.lowered, extra.unit.outputs, extra.input_value_ids),
+        twins=None if parts.twins is None else _analysed_twins(parts, parts.twins),
     )
 
 
@@ -115,32 +132,65 @@ def _check_all(path: str, ids: Iterable[str], known: AbstractSet[str], what: str
             raise Fault(path, what, quote(value_id))
 
 
-def _analysed_graph(path: str, unit: Unit[TensorGraph], bound: AbstractSet[str]) -> Analysed:
-    """The analysis of the lowered graph, whose inputs must be among those that the step names."""
-    analysis, order = _analysed(f"{path}.lowered", lambda: analyze_graph(unit.lowered, unit.outputs))
+def _analysed_graph(path: str, graph: TensorGraph, outputs: Sequence[str], named: Mapping[str, str]) -> Analysed:
+    """The analysis of a lowered graph, whose inputs must be among those that the step names."""
+    analysis, order = _judged(path, lambda: analyze_graph(graph, outputs))
+    bound = {*named.values()}
     read = [value.value_id for value in analysis.declared_inputs if dual_source(value.value_id) not in bound]
-    _check_all(f"{path}.lowered.inputs", read, bound, "a named input or its dual")
+    _check_all(f"{path}.inputs", read, bound, "a named input or its dual")
     return analysis, order
 
 
 def _analysed_derivative(parts: StepParts) -> Analysed:
-    """The analysis of the lowered program. It captures what the source does, and forward gives all of it."""
-    unit, seeds = parts.derivative, parts.seed_value_ids
+    """The analysis of the lowered program."""
+    unit, forward = parts.derivative, parts.forward
+    if unit.lowered is not unit.source or forward.lowered is not forward.source:
+        _analysed_program(".derivative.source", parts, unit.source, forward.source, unit.outputs)
+    return _analysed_program(".derivative.lowered", parts, unit.lowered, forward.lowered, unit.outputs)
+
+
+def _analysed_program(
+    path: str, parts: StepParts, program: DerivativeProgram, forward: TensorGraph, outputs: Sequence[str] | None
+) -> Analysed:
+    """The analysis of a program, which captures nothing but what forward gives."""
+    analysis, order = _judged(path, lambda: analyze_program(program, forward, parts.seed_value_ids, outputs))
     given = {parts.loss_value_id, *parts.forward_capture_value_ids}
-
-    def analysed(name: str, forward: TensorGraph) -> Analysed:
-        path = f".derivative.{name}"
-        analysis, order = _analysed(path, lambda: analyze_program(getattr(unit, name), forward, seeds, unit.outputs))
-        _check_all(path, [value.value_id for value in analysis.forward_captures], given, "a capture that forward gives")
-        return analysis, order
-
-    if unit.lowered is not unit.source or parts.forward.lowered is not parts.forward.source:
-        analysed("source", parts.forward.source)
-    return analysed("lowered", parts.forward.lowered)
+    _check_all(path, [value.value_id for value in analysis.forward_captures], given, "a capture that forward gives")
+    return analysis, order
 
 
-def _analysed(path: str, analyse: Callable[[], Analysed]) -> Analysed:
+def _analysed_twins(parts: StepParts, twins: TwinsPart) -> AnalysedTwins:
+    """The analysis of the twins, whose sources are made of those of the step."""
+    named = {*twins.parameters}
+    having = [part for part in parts.parameters if part.name in named]
+    used = {part.update for part in having}
+    _check_same(".twins.parameters", twins.parameters, [part.name for part in having])
+    given = [graph is not None for graph in twins.updates]
+    _check_same(".twins.updates", given, [index in used for index in range(len(parts.updates))])
+    path, program = ".twins.derivative", twins.derivative
+    source = _judged(path, lambda: transposed_gradients(parts.derivative.source, [part.value_id for part in having]))
+    _check_same(f"{path}.gradients", program.gradients, source.gradients)
+    _check_same(f"{path}.output_gradients", program.output_gradients, source.output_gradients)
+    return AnalysedTwins(
+        parameters=tuple(having),
+        source=source,
+        derivative=_analysed_program(path, parts, program, parts.forward.lowered, None),
+        updates={
+            index: _analysed_twin(f".twins.updates[{index}]", update, graph)
+            for index, (update, graph) in enumerate(zip(parts.updates, twins.updates, strict=True))
+            if graph is not None
+        },
+    )
+
+
+def _analysed_twin(path: str, update: UpdatePart, graph: TensorGraph) -> tuple[TensorGraph, TensorGraph, Analysed]:
+    updated = [update.updated_parameter_value_id, *update.updated_state_value_ids.values()]
+    source = _judged(path, lambda: transposed_update(update.unit.source, updated))
+    return source, graph, _analysed_graph(path, graph, source.outputs, update.input_value_ids)
+
+
+def _judged(path: str, judge: Callable[[], Result]) -> Result:
     try:
-        return analyse()
+        return judge()
     except AutodiffError as error:
         raise Fault(path, "an artifact that can be lowered", str(error)) from None

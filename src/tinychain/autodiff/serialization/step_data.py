@@ -16,6 +16,7 @@ from tinychain.autodiff.serialization.parts import (
     GradientInputsPart,
     ParameterPart,
     StepParts,
+    TwinsPart,
     Unit,
     UpdatePart,
 )
@@ -42,6 +43,7 @@ def encode_parts(parts: StepParts) -> dict[str, Any]:
         "parameters": [_encode_parameter(part, f".parameters[{i}]") for i, part in enumerate(parts.parameters)],
         "provenance": encode_fields(parts.provenance, ".provenance", TrainingStepProvenance),
         "seed_value_ids": encode_ids(parts.seed_value_ids, ".seed_value_ids"),
+        "twins": None if parts.twins is None else _encode_twins(parts.twins, encoder),
         "updates": [_encode_update(part, f".updates[{i}]", encoder) for i, part in enumerate(parts.updates)],
     }
     _check_source(data["forward"], parts.provenance)
@@ -74,6 +76,21 @@ def _encode_gradient_inputs(part: GradientInputsPart, encoder: Encoder) -> dict[
     }
 
 
+def _encode_twins(part: TwinsPart, encoder: Encoder) -> dict[str, Any]:
+    updates = []
+    with within(".twins"):
+        for index, graph in enumerate(part.updates):
+            with within(f".updates[{index}]"):
+                updates.append(None if graph is None else encoder.graph(graph))
+        with within(".derivative"):
+            derivative = encoder.program(part.derivative)
+        return {
+            "derivative": derivative,
+            "parameters": encode_ids(part.parameters, ".parameters"),
+            "updates": updates,
+        }
+
+
 def _encode_parameter(part: ParameterPart, path: str) -> dict[str, Any]:
     return {
         "gradient_value_id": _encode_id(part.gradient_value_id, f"{path}.gradient_value_id"),
@@ -104,7 +121,7 @@ def decode_parts(data: Any, decoder: Decoder) -> StepParts:
     _check_source(data["forward"], provenance)
     with within(".loss_value_id"):
         loss_value_id = decoder.id(data["loss_value_id"])
-    extra = data["gradient_inputs"]
+    extra, twins = data["gradient_inputs"], data["twins"]
     return StepParts(
         forward=forward,
         derivative=derivative,
@@ -116,6 +133,7 @@ def decode_parts(data: Any, decoder: Decoder) -> StepParts:
         updates=tuple(decode_each(data["updates"], ".updates", lambda part: _decode_update(part, decoder, provenance))),
         provenance=provenance,
         gradient_inputs=None if extra is None else _decode_gradient_inputs(extra, decoder, provenance),
+        twins=None if twins is None else _decode_twins(twins, decoder),
     )
 
 
@@ -149,6 +167,20 @@ def _decode_gradient_inputs(data: Any, decoder: Decoder, provenance: TrainingSte
             unit=_decode_unit(data, decoder, decoder.graph),
             input_value_ids=_named(data, "input_value_ids", decoder, provenance.parameter_names),
             output_value_ids=_named(data, "output_value_ids", decoder, provenance.optimizer_input_names),
+        )
+
+
+def _decode_twins(data: Any, decoder: Decoder) -> TwinsPart:
+    with within(".twins"):
+        check_keys(data, {field.name for field in fields(TwinsPart)})
+        with within(".derivative"):
+            derivative = decoder.program(data["derivative"])
+        return TwinsPart(
+            derivative=derivative,
+            parameters=tuple(decoder.ids(data["parameters"], ".parameters")),
+            updates=tuple(
+                decode_each(data["updates"], ".updates", lambda graph: None if graph is None else decoder.graph(graph))
+            ),
         )
 
 

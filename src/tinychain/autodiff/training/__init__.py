@@ -6,12 +6,13 @@ from tinychain.autodiff.training.adam import Adam, AdamW
 from tinychain.autodiff.training.clipping import ClipByGlobalNorm, ClipByValue
 from tinychain.autodiff.training.gradient_inputs import GradientInputs
 from tinychain.autodiff.training.optimizers import SGD, Momentum, Nesterov, Optimizer, sgd_update
-from tinychain.autodiff.training.step import (
+from tinychain.autodiff.training.records import (
     CompiledTrainingStep,
     ParameterCompilation,
     TrainingStepProvenance,
-    compile_training_step,
+    Twins,
 )
+from tinychain.autodiff.training.step import compile_training_step
 from tinychain.autodiff.training.update import TracedUpdate, trace_parameter_update
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "ParameterCompilation",
     "TracedUpdate",
     "TrainingStepProvenance",
+    "Twins",
     "compile_training_step",
     "sgd_update",
     "trace_parameter_update",

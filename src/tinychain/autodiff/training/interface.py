@@ -10,7 +10,7 @@ from tinychain.autodiff.dependencies import ValueDependency
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.expansion.transposing import dual_source
 from tinychain.autodiff.hashing import content_hash
-from tinychain.autodiff.training.step import CompiledTrainingStep
+from tinychain.autodiff.training.records import CompiledTrainingStep
 from tinychain.autodiff.types import TensorType, parse_type, swapped
 
 
@@ -39,7 +39,8 @@ def _source(value: ValueDependency, named: Collection[str]) -> str:
 
 
 def _declared_inputs(step: CompiledTrainingStep) -> list[ValueDependency]:
-    return [*step.forward.dependencies.declared_inputs, *step.derivative.dependencies.declared_inputs]
+    derivative = (step.twins or step).derivative
+    return [*step.forward.dependencies.declared_inputs, *derivative.dependencies.declared_inputs]
 
 
 def optimizer_input_types(step: CompiledTrainingStep) -> dict[str, TensorType]:
@@ -54,9 +55,9 @@ def optimizer_input_types(step: CompiledTrainingStep) -> dict[str, TensorType]:
         for value in shared.program.dependencies.required_inputs:
             _source(value, gradients)
     types = {}
-    for record in step.parameters:
+    for record in [record for pair in step.with_twins() for record in pair]:
         ids = record.update_input_value_ids
-        named = set(ids.values())
+        named = {value_id for id_ in ids.values() for value_id in (id_, dual_source(id_)) if value_id is not None}
         required = {_source(value, named): value for value in record.update.dependencies.required_inputs}
         for name in step.provenance.optimizer_input_names:
             read = required.get(ids[name])
@@ -72,11 +73,15 @@ def loss_type(step: CompiledTrainingStep) -> TensorType:
 
 
 def step_digest(step: CompiledTrainingStep) -> str:
-    """The hex SHA-256 of the source graphs and the provenance: equal for equal declarations, in every process."""
+    """The hex SHA-256 of the source graphs and the provenance: equal for equal declarations, in every process.
+
+    It tells by name which parameters have twins.
+    """
     updates = {id(record.source_update_graph): record.source_update_graph for record in step.parameters}
     shared = () if step.gradient_inputs is None else (step.gradient_inputs.source_graph,)
     hashes = [content_hash(graph) for graph in (step.source_forward_graph, *updates.values(), *shared)]
-    text = json.dumps([hashes, step.provenance.to_dict()], sort_keys=True)
+    twins = [] if step.twins is None else [twin.name for twin in step.twins.parameters]
+    text = json.dumps([hashes, step.provenance.to_dict(), *twins], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -6,7 +6,7 @@ This file composes tracing, differentiation, expansion and lowering; it dispatch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from typing import Any
 
 from tinychain.autodiff.dependencies import DependencyAnalysis, ValueDependency, analyze_program
 from tinychain.autodiff.errors import AutodiffError, qualified_name, quote
-from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph
+from tinychain.autodiff.graph import DerivativeProgram, TensorGraph
 from tinychain.autodiff.lowering import (
     FusionHook,
     LoweredProgram,
@@ -26,95 +26,17 @@ from tinychain.autodiff.lowering.walk import lower_analysed
 from tinychain.autodiff.reverse import generate
 from tinychain.autodiff.tracing import Tensor, TensorGraphBuilder
 from tinychain.autodiff.training.declaration import Declaration, Loss, declare
-from tinychain.autodiff.training.gradient_inputs import GradientInputs, compile_gradient_inputs
+from tinychain.autodiff.training.gradient_inputs import compile_gradient_inputs
 from tinychain.autodiff.training.optimizers import Optimizer
 from tinychain.autodiff.training.passes import ExpansionPass, Obligations, PassSequence, is_unchanged, run_passes
+from tinychain.autodiff.training.records import CompiledTrainingStep, ParameterCompilation, TrainingStepProvenance
+from tinychain.autodiff.training.twins import compile_twins
 from tinychain.autodiff.training.update import (
     UpdateRule,
     rule_name,
     trace_parameter_update,
 )
 from tinychain.autodiff.types import TensorType, typespec
-
-
-@dataclass(frozen=True)
-class TrainingStepProvenance(Record):
-    """Where a compiled step comes from: versions, names in order, and the labels of what was applied."""
-
-    source_graph_id: str
-    transform_version: str
-    tensor_op_contract_version: str
-    wrt_signature: tuple[str, ...]
-    parameter_names: tuple[str, ...]
-    input_names: tuple[str, ...]
-    seed_value_ids: tuple[str, ...]
-    seed_label: str
-    optimizer_label: str
-    optimizer_input_names: tuple[str, ...]
-    forward_expansions: tuple[str, ...]
-    derivative_expansions: tuple[str, ...]
-    update_expansions: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ParameterCompilation(Record):
-    """One parameter and its update. Parameters of one type share one traced, expanded and lowered update.
-
-    `update_input_value_ids` maps parameter, gradient, optimizer inputs and states to value ids of the update graph;
-    `updated_state_value_ids` maps each state to its new value.
-    """
-
-    name: str
-    value_id: str
-    gradient_value_id: str
-    source_update_graph: TensorGraph
-    lowered_update_graph: TensorGraph
-    update: LoweredProgram
-    update_input_value_ids: Mapping[str, str]
-    updated_parameter_value_id: str
-    updated_state_value_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-    def shared_by(self, name: str, value_id: str, gradient_value_id: str) -> ParameterCompilation:
-        """The record of another parameter of the same type, with this one's update."""
-        return replace(self, name=name, value_id=value_id, gradient_value_id=gradient_value_id)
-
-
-@dataclass(frozen=True)
-class CompiledTrainingStep(Record):
-    """Everything that one training step needs. The lowered artifacts are the sources after the expansion passes.
-
-    Run `forward` for the loss and the captures, `derivative` with the captures and the seeds for the gradients in
-    parameter order, `gradient_inputs` if there are any, then each parameter's `update`.
-    """
-
-    source_forward_graph: TensorGraph
-    source_derivative_program: DerivativeProgram
-    lowered_forward_graph: TensorGraph
-    lowered_derivative_program: DerivativeProgram
-    forward: LoweredProgram
-    derivative: LoweredProgram
-    input_value_ids: Mapping[str, str]
-    loss_value_id: str
-    forward_capture_value_ids: tuple[str, ...]
-    seed_value_ids: tuple[str, ...]
-    parameters: tuple[ParameterCompilation, ...]
-    provenance: TrainingStepProvenance
-    gradient_inputs: GradientInputs | None = None
-
-    def __repr__(self) -> str:
-        """Short: the fields are whole programs."""
-        parameters, inputs = [", ".join(of) for of in (self.provenance.parameter_names, self.provenance.input_names)]
-        return f"<CompiledTrainingStep of {parameters} by {self.provenance.optimizer_label}, inputs {inputs}>"
-
-    def parameter(self, name: str) -> ParameterCompilation:
-        """The record of a parameter by name; invalid_training_declaration for another name."""
-        for record in self.parameters:
-            if record.name == name:
-                return record
-        raise AutodiffError(
-            "invalid_training_declaration",
-            f"no parameter {quote(name)}; the parameters are {[record.name for record in self.parameters]}",
-        )
 
 
 def compile_training_step(
@@ -131,17 +53,21 @@ def compile_training_step(
     forward_expansions: Sequence[ExpansionPass] = (),
     derivative_expansions: Sequence[ExpansionPass] = (),
     update_expansions: Sequence[ExpansionPass] = (),
+    twins: bool = False,
 ) -> CompiledTrainingStep:
     """Compiles one step of training `parameters`, which are some of the named `inputs`, to lower `loss`.
 
     `inputs` and `optimizer_inputs` map names to typespecs; `loss` is called once, with one Tensor per input by keyword.
     Expansion passes are plain callables from artifact to artifact and run in order; nothing is expanded unless asked.
+    With `twins`, the step also computes the transposes of those new parameters that its programs read transposed.
 
     Raises AutodiffError: invalid_training_declaration, missing_*_metadata, invalid_update_signature and
     invalid_loss_signature before the loss runs; invalid_loss_output; expansion_contract_violation for a pass that
-    breaks its contract; and what tracing, `generate`, the analysis and lowering raise. What the loss raises passes
-    unchanged.
+    breaks its contract; not_legalizable for a twin that cannot be computed; and what tracing, `generate`, the analysis
+    and lowering raise. What the loss raises passes unchanged. TypeError for `twins` that is no bool.
     """
+    if not isinstance(twins, bool):
+        raise TypeError(f"twins must be a bool, got {quote(twins)}")
     declaration = declare(loss, inputs, parameters, optimizer, optimizer_inputs, seed_label)
     passes = {
         "forward": PassSequence.declared("forward", forward_expansions),
@@ -156,9 +82,8 @@ def compile_training_step(
 
     declared = [value_id for value_id, _ in graph.inputs]
     lowered_graph = run_passes(graph, passes["forward"], Obligations(declared, (loss_id, *captures)))
-    lowered_program = run_passes(
-        program, passes["derivative"].for_forward_graph(lowered_graph, graph), Obligations(seed=seed)
-    )
+    derivative_passes = passes["derivative"].for_forward_graph(lowered_graph, graph)
+    lowered_program = run_passes(program, derivative_passes, Obligations(seed=seed))
     if not (is_unchanged(lowered_graph, graph) and is_unchanged(lowered_program, program)):
         needs = _needs(analysis)
         del analysis, order  # they are larger than the program, and nobody needs them beside the new ones
@@ -168,7 +93,8 @@ def compile_training_step(
     lower = partial(lower_graph, handlers=handlers, fusion=fusion, bind_input=bind_input)
     forward = lower(lowered_graph, outputs=[loss_id, *captures])
     # The program's own gradients are those of the parameters, in their order, so this analysis is the one to lower by.
-    derivative = lower_analysed(analysis, order, handlers=handlers, fusion=fusion, bind_input=bind_input)
+    lower_again = partial(lower_analysed, handlers=handlers, fusion=fusion, bind_input=bind_input)
+    derivative = lower_again(analysis, order)
     gradient_inputs = compile_gradient_inputs(declaration, passes["update"], lower)
     first: dict[TensorType, ParameterCompilation] = {}  # of each type, whose update the others share
     records = []
@@ -180,7 +106,7 @@ def compile_training_step(
             record = first[type_] = _compile_update(declaration, name, value_id, gradient, passes["update"], lower)
         records.append(record)
 
-    return CompiledTrainingStep(
+    step = CompiledTrainingStep(
         source_forward_graph=graph,
         source_derivative_program=program,
         lowered_forward_graph=lowered_graph,
@@ -195,6 +121,7 @@ def compile_training_step(
         provenance=_provenance(declaration, program, seed, passes),
         gradient_inputs=gradient_inputs,
     )
+    return replace(step, twins=compile_twins(step, derivative_passes, passes["update"], lower_again)) if twins else step
 
 
 def _trace_loss(declaration: Declaration) -> tuple[TensorGraph, dict[str, str], str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tinychain.autodiff.errors import AutodiffError, quote
+from tinychain.autodiff.expansion.transposing import transposed_name
 from tinychain.autodiff.graph import TensorGraph
 from tinychain.autodiff.reverse import joint_graph
 from tinychain.autodiff.training import CompiledTrainingStep
+from tinychain.autodiff.training.twins import transposed_gradients, transposed_update, updated_value_ids
 from tinychain.autodiff.verify.equivalence import verify_equivalent
 from tinychain.autodiff.verify.records import EquivalenceResult
 
@@ -18,7 +20,8 @@ def verify_step(
     """The lowered artifacts of `other`, by default of `step` itself, against the source artifacts of `step`.
 
     By name: "loss"; "gradients", each program with its own forward graph; "gradient inputs", where there are any; and
-    "update of NAME" for each parameter. The options are those of `verify_equivalent`, which says what is raised;
+    "update of NAME" for each parameter; "gradients with twins" and "update of NAME transposed" where `other` has twins,
+    against the transposes of what `step` has. The options are those of `verify_equivalent`, which says what is raised;
     TypeError for what is no step.
     """
     rewritten = step if other is None else other
@@ -36,6 +39,20 @@ def verify_step(
     for record in step.parameters:
         update = rewritten.parameter(record.name).lowered_update_graph
         pairs[f"update of {record.name}"] = (record.source_update_graph, update)
+    if rewritten.twins is not None:
+        twins = {twin.name: twin for twin in rewritten.twins.parameters}
+        having = [record for record in step.parameters if transposed_name(record.name) in twins]
+        source = transposed_gradients(step.source_derivative_program, [record.value_id for record in having])
+        pairs["gradients with twins"] = (
+            joint_graph(source, forward_graph=graphs[0]),
+            joint_graph(rewritten.twins.lowered_derivative_program, forward_graph=graphs[1]),
+        )
+        for record in having:
+            twin = twins[transposed_name(record.name)]
+            pairs[f"update of {twin.name}"] = (
+                transposed_update(record.source_update_graph, updated_value_ids(record)),
+                twin.lowered_update_graph,
+            )
     return {name: _compared(name, before, after, options) for name, (before, after) in pairs.items()}
 
 
