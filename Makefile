@@ -10,10 +10,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-peers lint format types bench bench-smoke legalize-table all clean
+.PHONY: help run run-encrypted test test-slow test-peers lint format types bench bench-smoke legalize-table all clean
 
 help:
 	@echo "make run         train a classifier on real data, on a backend that can only add, multiply and matmul"
+	@echo "make run-encrypted  train three models on encrypted data, on a server that never sees them"
 	@echo "make test        the tests, in a few minutes"
 	@echo "make test-slow   the tests that take long or much memory"
 	@echo "make test-peers  the optimizers against PyTorch and optax, which it installs"
@@ -42,13 +43,16 @@ $(STAMP)-%: pyproject.toml | $(BIN)/python
 run: $(STAMP)-examples
 	$(BIN)/python examples/breast_cancer.py
 
-test: $(STAMP)-dev,examples,verify
+run-encrypted: $(STAMP)-examples,ckks
+	$(BIN)/python -m examples.encrypted
+
+test: $(STAMP)-dev,examples,verify,ckks
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
-test-slow: $(STAMP)-dev,examples,verify
+test-slow: $(STAMP)-dev,examples,verify,ckks
 	$(BIN)/python -m pytest -m slow $(TESTS)
 
-test-peers: $(STAMP)-dev,examples,verify,peers
+test-peers: $(STAMP)-dev,examples,verify,ckks,peers
 	$(BIN)/python -m pytest -m peers $(TESTS)
 
 lint: $(STAMP)-dev,examples
@@ -59,13 +63,13 @@ format: $(STAMP)-dev,examples
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(STAMP)-dev,examples,verify
+types: $(STAMP)-dev,examples,verify,ckks
 	$(BIN)/mypy
 
-bench: $(STAMP)-dev,bench,peers
+bench: $(STAMP)-dev,bench,ckks,peers
 	$(BIN)/python -m pytest benchmarks --write-tables --benchmark-columns=min,median,rounds
 
-bench-smoke: $(STAMP)-dev,bench,peers
+bench-smoke: $(STAMP)-dev,bench,ckks,peers
 	$(BIN)/python -m pytest benchmarks --smoke --benchmark-columns=min
 
 legalize-table: $(STAMP)-dev,verify

@@ -50,6 +50,11 @@ AUTODIFF_ERROR_CATEGORIES: Final[tuple[str, ...]] = (
     "not_equivalent",
     "invalid_target",
     "not_legalizable",
+    "invalid_encryption_plan",
+    "unsupported_layout",
+    "value_out_of_range",
+    "invalid_message",
+    "invalid_encryption_key",
 )
 
 _KNOWN: Final = frozenset(AUTODIFF_ERROR_CATEGORIES)
