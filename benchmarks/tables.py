@@ -54,6 +54,6 @@ def replace_between(page: str, name: str, table: str) -> str:
 
 def environment() -> str:
     """One line on what the numbers were measured with."""
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "jax", "torch"))
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "jax", "torch", "tenseal"))
     system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     return f"Measured on {system}, Python {sys.version.split()[0]}, {libraries}."

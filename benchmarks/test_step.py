@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from statistics import median
-from time import perf_counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks.networks import spec
 from benchmarks.tables import markdown
+from benchmarks.turns import interleaved
 from tinychain.autodiff import SGD, compile_training_step
 from tinychain.autodiff.backends.numpy import NumpyFunction, bind_input, reference_registry
 from tinychain.autodiff.runner import Trainer
@@ -135,17 +134,6 @@ def by_loop(step: Step, x: Array, y: Array, weights: Weights) -> Callable[[], fl
     return run
 
 
-def interleaved(runs: Sequence[Callable[[], float]], rounds: int) -> list[float]:
-    """The median seconds of a step of each, by turns, so that all see the same machine."""
-    seconds: list[list[float]] = [[] for _ in runs]
-    for _ in range(rounds):
-        for run, found in zip(runs, seconds, strict=True):
-            start = perf_counter()
-            run()
-            found.append((perf_counter() - start) / STEPS)
-    return [median(found) for found in seconds]
-
-
 @pytest.fixture(scope="module")
 def rows(add_table: Callable[[str, str], None]) -> Iterator[list[list[str]]]:
     found: list[list[str]] = []
@@ -168,7 +156,8 @@ def test_step(benchmark: Any, name: str, dtype: str, rows: list[list[str]], smok
     losses = [run() for run in runs]
     np.testing.assert_allclose(losses, losses[0], rtol=1e-4 if dtype == "f32" else 1e-11)
 
-    runner, *others = benchmark.pedantic(interleaved, args=(runs, 2 if smoke else 30), rounds=1)
+    seconds = benchmark.pedantic(interleaved, args=(runs, 2 if smoke else 30), rounds=1)
+    runner, *others = [each / STEPS for each in seconds]
     benchmark.extra_info.update(runner_s=runner, by_hand_s=others[0], same_operations_s=others[1])
     cells = [cell for other in others for cell in (f"{other * 1e6:.0f}", f"{runner / other:.2f}")]
     rows.append([f"{name}, {dtype}", f"{runner * 1e6:.0f}", *cells])
