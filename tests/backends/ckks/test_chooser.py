@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
@@ -166,6 +167,7 @@ def test_too_many_steps_are_refused_with_how_many_fit() -> None:
     assert 1 <= fitting < 9
     assert planned("linear", steps_per_refresh=fitting).steps_per_refresh == fitting
     assert "ring 32768" in message
+    assert re.search(r"The largest value is within [\d.e+]+, \w+ 'v\d+' of the update of 'w' in step 9\.", message)
     refusal("linear", steps_per_refresh=fitting + 1)
 
 

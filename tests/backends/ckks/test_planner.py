@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import permutations
 from math import prod
 
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.ckks.building import ProgramBuilder, computed
+from backends.ckks.random_programs import programs
 from backends.ckks.simulating import simulate
 from tinychain.autodiff import AutodiffError
 from tinychain.autodiff.backends.ckks.axes import share_indices
@@ -49,83 +49,6 @@ def circuits(program: Program, slot_bits: int, low: float = -1.0, high: float = 
             np.testing.assert_allclose(results[name], array, rtol=0, atol=1e-12 * scale)
         found.append((layout, circuit))
     return found
-
-
-# ------------------------------------------------------------------------------------------------- random programs
-
-SIZES = {"i": 5, "j": 3, "k": 4}  # of each index; 4 has no padding
-
-
-class Pool:
-    """Random tensors whose axes are named, so that what is drawn can be packed."""
-
-    def __init__(self, draw: st.DrawFn) -> None:
-        self.draw = draw
-        self.build = ProgramBuilder()
-        self.axes: dict[int, str] = {}
-        for number, axes in enumerate(("ij", "ik", "jk", "i", "j", "")):
-            self.axes[self.build.input(f"s{number}", self.shape(axes))] = axes
-        self.plain: dict[int, str] = {}
-        for number, axes in enumerate(("ij", "jk", "k")):
-            self.plain[self.build.input(f"p{number}", self.shape(axes), secret=False)] = axes
-
-    def shape(self, axes: str) -> list[int]:
-        return [SIZES[axis] for axis in axes]
-
-    def pick(self, pool: dict[int, str], want: Sequence[str] | None = None) -> int:
-        return self.draw(st.sampled_from([at for at, axes in pool.items() if want is None or axes in want]))
-
-    def partner(self, axes: str) -> int | None:
-        """A tensor that broadcasts with one of these axes, aligned from the right."""
-        wanted = {axes[at:] for at in range(len(axes) + 1)}
-        found = [at for pool in (self.axes, self.plain) for at, other in pool.items() if other in wanted]
-        return self.draw(st.sampled_from(found)) if found else None
-
-    def step(self) -> None:
-        build = self.build
-        x = self.pick(self.axes)
-        axes = self.axes[x]
-        what = self.draw(st.sampled_from(["add", "sub", "mul", "literal", "ones", "matmul", "transpose", "shift"]))
-        if what in ("add", "sub", "mul"):
-            y = self.partner(axes)
-            assert y is not None  # the scalar always fits
-            swap = self.draw(st.booleans())
-            operands = (y, x) if swap else (x, y)
-            self.axes[build.apply({"add": ADD, "sub": SUB, "mul": MUL}[what], *operands)] = axes
-        elif what in ("literal", "shift"):
-            number = self.draw(st.sampled_from([-1.0, 0.1, -1 / 3, 1.7]))
-            self.axes[build.apply(MUL if what == "literal" else SUB, x, right_literal=number)] = axes
-        elif what == "transpose" and len(axes) == 2:
-            self.axes[build.apply(TransposeOperator(), x, perm=[1, 0])] = axes[::-1]
-        elif what == "ones" and len(axes) == 2:
-            ones = build.known(np.full([SIZES[axes[1]], 1], self.draw(st.sampled_from([1.0, 0.3]))))
-            summed = build.apply(MATMUL, x, ones)
-            self.axes[build.apply(ReshapeOperator(), summed, shape=[SIZES[axes[0]]])] = axes[0]
-        elif what == "matmul" and len(axes) == 2:
-            pool = self.axes | self.plain
-            fits = [at for at, other in pool.items() if other[:1] == axes[1] and other[1:] != axes[0]]
-            if fits:
-                self.matmul(x, self.draw(st.sampled_from(fits)))
-
-    def matmul(self, x: int, y: int) -> None:
-        """The product of a matrix with another one or with a vector."""
-        build = self.build
-        rows, columns = self.axes[x][0], (self.axes | self.plain)[y][1:]
-        matrix = y if columns else build.apply(ReshapeOperator(), y, shape=[*build.shape(y), 1])
-        product = build.apply(MATMUL, x, matrix)
-        if not columns:
-            product = build.apply(ReshapeOperator(), product, shape=[SIZES[rows]])
-        self.axes[product] = rows + columns
-
-
-@st.composite
-def programs(draw: st.DrawFn) -> Program:
-    pool = Pool(draw)
-    for _ in range(draw(st.integers(1, 9))):
-        pool.step()
-    chosen = draw(st.lists(st.sampled_from([*pool.axes]), min_size=1, max_size=3, unique=True))
-    last = max(pool.axes)
-    return pool.build.program(**{f"o{at}": at for at in {*chosen, last}})
 
 
 @given(program=programs(), slot_bits=st.integers(2, 8))

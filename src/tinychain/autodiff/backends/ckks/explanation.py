@@ -10,6 +10,7 @@ from tinychain.autodiff.backends.ckks.circuit import Circuit, Kind
 from tinychain.autodiff.backends.ckks.costs import Cost
 from tinychain.autodiff.backends.ckks.parameters import SECURE_BITS
 from tinychain.autodiff.backends.ckks.plan import TrainingPlan
+from tinychain.autodiff.backends.ckks.ranges import widest
 from tinychain.autodiff.errors import quote
 from tinychain.autodiff.graph import Record
 from tinychain.autodiff.inspection.table import Table, aligned
@@ -64,7 +65,6 @@ def explain_plan(plan: TrainingPlan, calibration: Calibration | None = None) -> 
     if not isinstance(plan, TrainingPlan):
         raise TypeError(f"expected a TrainingPlan, got {quote(plan)}")
     program, parameters = plan.program, plan.parameters
-    widest = max(program.operations, key=lambda operation: plan.intervals[operation.position].reach)
     return PlanExplanation(
         steps_per_refresh=plan.steps_per_refresh,
         ring_size=parameters.ring_size,
@@ -78,7 +78,7 @@ def explain_plan(plan: TrainingPlan, calibration: Calibration | None = None) -> 
             name: len(plan.layout.blocks([index for axis in axes for index in axis]))
             for name, axes in plan.secret_inputs.items()
         },
-        largest=(widest.label, plan.intervals[widest.position].reach),
+        largest=widest(program, plan.intervals),
         unproven=plan.unproven,
         noise=plan.noise,
         cost=None if calibration is None else plan.cost(calibration),

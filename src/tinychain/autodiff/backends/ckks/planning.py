@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tinychain.autodiff.backends.ckks.axes import share_indices
 from tinychain.autodiff.backends.ckks.chooser import SCALE_BITS, Chooser, Misfit
@@ -13,7 +13,7 @@ from tinychain.autodiff.backends.ckks.declared import refused
 from tinychain.autodiff.backends.ckks.plan import TrainingPlan, count_steps
 from tinychain.autodiff.backends.ckks.planner import plan_circuit
 from tinychain.autodiff.backends.ckks.program import link
-from tinychain.autodiff.backends.ckks.ranges import bounds
+from tinychain.autodiff.backends.ckks.ranges import bounds, widest
 from tinychain.autodiff.backends.ckks.search import cheapest, layouts
 from tinychain.autodiff.errors import quote
 from tinychain.autodiff.training import CompiledTrainingStep
@@ -65,12 +65,20 @@ def plan_training(
         return plan
     fitting = request.most_steps(below=count)
     raise refused(
-        f"{count_steps(count)} between refreshes need {plan[0].depth} levels, which do not fit:"
-        f" {'; '.join(map(str, plan))}."
+        f"{count_steps(count)} between refreshes need {plan.misfits[0].depth} levels, which do not fit:"
+        f" {'; '.join(map(str, plan.misfits))}."
         + (f" {fitting} would fit: set steps_per_refresh={fitting}." if fitting else " Not even one step fits.")
-        + f" Less precision than {precision:g}, narrower ranges, largest_value, numbers in place of the ranges of plain"
-        " inputs and fewer products in a row help too."
+        + f" The largest value is within {plan.largest:.3g}, {plan.where}. Less precision than {precision:g}, narrower"
+        " ranges, largest_value, numbers in place of the ranges of plain inputs and fewer products in a row help too."
     )
+
+
+class _Refusal(NamedTuple):
+    """Why no ring fits, and the tensor with the largest bound."""
+
+    misfits: Sequence[Misfit]
+    where: str
+    largest: float
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,7 @@ class _Request:
         _check("largest_value", largest is None or _is_positive(largest), "a positive number or None", largest)
         _check("ranges", isinstance(self.ranges, Mapping), "a mapping of names to pairs or numbers", self.ranges)
 
-    def plan(self, steps: int) -> TrainingPlan | list[Misfit]:
+    def plan(self, steps: int) -> TrainingPlan | _Refusal:
         """The plan of so many steps, or why no ring fits."""
         known = {name: value for name, value in self.ranges.items() if not isinstance(value, tuple)}
         declared = {name: value for name, value in self.ranges.items() if isinstance(value, tuple)}
@@ -137,7 +145,9 @@ class _Request:
                 unproven=tuple([o.label for o in program.operations if intervals[o.position].reach >= largest]),
             )
             plans.append(plan)
-        return min(plans, key=lambda plan: plan.nominal_seconds) if plans else misfits
+        if plans:
+            return min(plans, key=lambda plan: plan.nominal_seconds)
+        return _Refusal(misfits, *widest(program, intervals))
 
     def most_steps(self, below: int) -> int:
         """How many steps fit, of fewer than this; more steps never need less."""

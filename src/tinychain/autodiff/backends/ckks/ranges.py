@@ -75,6 +75,12 @@ def bounds(program: Program, declared: Mapping[str, tuple[float, float]], larges
     return found
 
 
+def widest(program: Program, intervals: Sequence[Interval]) -> tuple[str, float]:
+    """The label of the tensor with the largest bound, and this bound."""
+    operation = max(program.operations, key=lambda operation: intervals[operation.position].reach)
+    return operation.label, intervals[operation.position].reach
+
+
 def _checked(program: Program, declared: Mapping[str, Any]) -> dict[str, Interval]:
     if not isinstance(declared, Mapping):
         raise refused(f"ranges: expected a mapping from the name of an input to (low, high), got {quote(declared)}")
