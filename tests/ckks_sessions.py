@@ -60,6 +60,8 @@ def plan_of(model: Model, steps: int = 1, loss: bool = True, dtype: str = "f64")
         steps_per_refresh=steps,
         precision=1e-3,
         loss=loss,
+        fixed=(),
+        unread=(),
         unproven=(),
     )
 

@@ -54,7 +54,8 @@ def table_of(name: str, outcome: Outcome) -> Table:
     fact("MiB sent back", f"{report.bytes_received / MEBI:.1f}")
     table.add_section()
     for parameter, error in outcome.errors.items():
-        table.add_row(f"noise of {parameter} in a refresh", f"{plan.noise[parameter]:.1e}", f"{error:.1e}")
+        bound = f"<= {plan.error_bounds[parameter]:.1e}" if plan.steps_per_refresh == 1 else ""
+        table.add_row(f"error of {parameter} in a refresh", bound, f"{error:.1e}")
     is_close = outcome.difference < TOLERANCE
     verdict = f"{'below' if is_close else 'NOT below'} {TOLERANCE:.0e}"
     fact("largest difference from NumPy", f"{outcome.difference:.1e} ({verdict})")
@@ -77,7 +78,7 @@ def main() -> None:
     console.print(
         "Training on encrypted data. Features, labels, weights and states are secret; the client has the keys.",
         "The server, another process, has the model and the evaluation keys, and computes on ciphertexts alone.",
-        "Predicted noise is for the worst data within the declared ranges.",
+        "Bounds of errors are for the worst data within the declared ranges.",
         sep="\n",
     )
     one = (arguments.model, arguments.steps, arguments.steps_per_refresh)

@@ -99,7 +99,7 @@ def test_a_misfit_says_what_is_missing() -> None:
     chooser = Chooser(plan.circuit, plan.intervals, 8192)
     misfit = chooser.choose(1e-3, 60)
     assert isinstance(misfit, Misfit)
-    assert str(misfit) == f"ring 8192: needs {misfit.bits} bits of moduli, and 218 are secure"
+    assert str(misfit) == f"ring 8192: needs at least {misfit.bits} bits of moduli, and 218 are secure"
     assert misfit.depth == plan.circuit.depth
 
 
@@ -162,7 +162,7 @@ def refusal(name: str, **changes: object) -> str:
 
 def test_too_many_steps_are_refused_with_how_many_fit() -> None:
     message = refusal("linear", steps_per_refresh=9)
-    assert message.startswith("9 steps between refreshes need ")
+    assert message.startswith("9 steps between refreshes: ")
     fitting = int(message.split("set steps_per_refresh=")[1].split(".")[0])
     assert 1 <= fitting < 9
     assert planned("linear", steps_per_refresh=fitting).steps_per_refresh == fitting
@@ -192,7 +192,15 @@ def test_one_step_that_does_not_fit_says_so() -> None:
         ({"ranges": [1]}, "ranges: expected a mapping of names to pairs or numbers, got [1]"),
         ({"ranges": {"x": (-1, 1)}}, "ranges: missing are"),
         ({"secret": ["z"]}, "'z' cannot be secret"),
-        ({"secret": ["x", "y"], "ranges": {**RANGES["linear"], "w": 1.0}}, "'w' cannot be known"),
+        (
+            {"secret": ["x", "y"], "ranges": {**RANGES["linear"], "w": 1.0}},
+            "the range of 'w': expected two finite numbers (low, high), got 1.0",
+        ),
+        (
+            {"ranges": {**RANGES["linear"], "W": (0, 1)}},
+            "ranges: unknown are ['W']; expected names among ['x', 'y', 'w'",
+        ),
+        ({"ranges": {**RANGES["linear"], "learning_rate": [0, 1]}}, "a range is a tuple, (low, high)"),
     ],
 )
 def test_wrong_declarations(changes: dict[str, object], expected: str) -> None:

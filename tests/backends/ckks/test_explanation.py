@@ -46,7 +46,7 @@ def test_the_text_has_every_part() -> None:
     plan = planned("linear", largest_value=0.5)
     calibration = measure(plan.parameters)
     text = str(explain_plan(plan, calibration))
-    for part in ("level  spent by", "axes of inputs", "rotate", "predicted noise", "peak MiB", "not proven"):
+    for part in ("level  spent by", "axes of inputs", "rotate", "error at most", "peak MiB", "not proven"):
         assert part in text
     assert f"{plan.parameters.total_bits} bits (218 are secure)" in text
 

@@ -90,8 +90,6 @@ class Trainer:
         if not isinstance(step, CompiledTrainingStep) or not callable(backend):
             raise TypeError(f"expected a CompiledTrainingStep and a callable, got {quote(step)} and {quote(backend)}")
         loss, types, self._symbols = loss_type(step), input_types(step), dict[str, int]()
-        if any(dim != 1 for dim in loss.shape):
-            raise AutodiffError("invalid_training_declaration", f"the loss is {loss}; it must have a single element")
         self._step, self._seed = step, np.ones([1] * len(loss.shape), DTYPES[loss.dtype])
         self._unread = step.input_value_ids.keys() - types
         own = {p.name: types.pop(p.name) for p in step.parameters}

@@ -67,9 +67,12 @@ def optimizer_input_types(step: CompiledTrainingStep) -> dict[str, TensorType]:
 
 
 def loss_type(step: CompiledTrainingStep) -> TensorType:
-    """The type of the loss, which is that of the seed."""
+    """The type of the loss, which is that of the seed; invalid_training_declaration for one of several elements."""
     (loss,) = [value for value in step.forward.dependencies.dependencies if value.value_id == step.loss_value_id]
-    return _type(loss)
+    type_ = _type(loss)
+    if any(dim != 1 for dim in type_.shape):
+        raise AutodiffError("invalid_training_declaration", f"the loss is {type_}; it must have a single element")
+    return type_
 
 
 def step_digest(step: CompiledTrainingStep) -> str:

@@ -82,8 +82,11 @@ class Calibration(Record):
 def measure(parameters: Parameters) -> Calibration:
     """Medians of a few runs, at up to four depths of these parameters; takes some seconds in a large ring.
 
-    Raises invalid_encryption_plan for parameters of depth 0, where nothing can be multiplied.
+    Raises TypeError for what are no parameters, and invalid_encryption_plan for those of depth 0, where nothing can be
+    multiplied.
     """
+    if not isinstance(parameters, Parameters):
+        raise TypeError(f"expected Parameters, got {quote(parameters)}")
     if not parameters.depth:
         raise AutodiffError("invalid_encryption_plan", "a calibration needs parameters of depth 1 at least, got 0")
     secret = SecretKeys.generate(parameters, [1])

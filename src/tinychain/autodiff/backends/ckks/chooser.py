@@ -27,21 +27,27 @@ SCALE_BITS: Final = range(25, 61)
 _FEWEST_BITS: Final = 20
 _MOST_BITS: Final = 60
 
+_BASE_PRIMES: Final = (1, 2, 3, 4)
+
 #: How much larger than the other primes the one for switching keys is, from the least noise to the fewest bits.
 _SPECIAL_MARGINS: Final = (12, 8, 4, 0)
 
 
 class Misfit(NamedTuple):
-    """Why no parameters of a ring fit: how many bits of moduli are needed, None where no scale is precise enough."""
+    """Why no parameters of a ring fit: how many bits of moduli those need at least that are precise enough.
+
+    Where no scale is, it is how many the least scale needs.
+    """
 
     ring_size: int
     depth: int
-    bits: int | None
+    bits: int
 
     def __str__(self) -> str:
-        if self.bits is None:
-            return f"ring {self.ring_size}: no scale of up to {SCALE_BITS[-1]} bits is precise enough"
-        return f"ring {self.ring_size}: needs {self.bits} bits of moduli, and {SECURE_BITS[self.ring_size]} are secure"
+        secure = SECURE_BITS[self.ring_size]
+        if self.bits > secure:
+            return f"ring {self.ring_size}: needs at least {self.bits} bits of moduli, and {secure} are secure"
+        return f"ring {self.ring_size}: no scale of up to {SCALE_BITS[-1]} bits is precise enough"
 
 
 class Chooser:
@@ -58,16 +64,14 @@ class Chooser:
         `precision` bounds the absolute error that encryption adds to an element of a result, at DEVIATIONS standard
         deviations of the predicted noise; where `scale_bits` are given it is not asked for.
         """
-        fewest: int | None = None
-        for base_primes in (1, 2, 3, 4):
+        fewest: list[int] = []
+        for base_primes in _BASE_PRIMES:
             candidates = list(self._candidates(base_primes, precision, scale_bits))
             best = min(candidates, key=lambda parameters: parameters.total_bits, default=None)
-            if best is None:
-                continue
-            if best.total_bits <= SECURE_BITS[self._ring_size]:
+            if best is not None and best.total_bits <= SECURE_BITS[self._ring_size]:
                 return replace(best, secure=True)
-            fewest = best.total_bits if fewest is None else min(fewest, best.total_bits)
-        return Misfit(self._ring_size, self._circuit.depth, fewest)
+            fewest += [parameters.total_bits for parameters in candidates]
+        return Misfit(self._ring_size, self._circuit.depth, min(fewest, default=self._least_bits()))
 
     def base_bits(self, scale_bits: int) -> int:
         """The bits that the base must have at least, so that no value of the circuit ever wraps around its modulus.
@@ -85,6 +89,10 @@ class Chooser:
         """Whether the predicted noise of every result is within the precision."""
         noise = output_noise(self._circuit, parameters, self._intervals)
         return all(DEVIATIONS * deviation <= precision for deviation in noise.values())
+
+    def _least_bits(self) -> int:
+        least = [self._parameters(SCALE_BITS[0], base_primes, 0) for base_primes in _BASE_PRIMES]
+        return min([parameters.total_bits for parameters in least if parameters is not None])
 
     def _candidates(self, base_primes: int, precision: float, scale_bits: int | None) -> Iterator[Parameters]:
         for margin in _SPECIAL_MARGINS:

@@ -63,7 +63,8 @@ class Instruction(NamedTuple):
     moves slot i + steps to slot i, cyclically. A SWITCH goes to a greater depth and keeps the scale of its operand;
     only MULTIPLY_NUMBER and MULTIPLY_PLAIN read it. MULTIPLY_NUMBER multiplies all slots by `number`. The plaintext of
     a product is encoded at whatever scale brings the result to S[depth]**2, that of ADD_PLAIN at that of the operand.
-    `origin` is the position in the program of the tensor operation that first asked for it.
+    The operands of a `disjoint` ADD are in no slot both more than the noise of a zero. `origin` is the position in the
+    program of the tensor operation that first asked for it.
     """
 
     kind: Kind
@@ -76,6 +77,7 @@ class Instruction(NamedTuple):
     steps: int = 0
     number: float = 1.0
     plain: Plain | None = None
+    disjoint: bool = False
     origin: int = -1
 
 

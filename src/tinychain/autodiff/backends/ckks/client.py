@@ -31,6 +31,7 @@ from tinychain.autodiff.backends.ckks.session import (
     EVALUATION_KEYS,
     FIGURES,
     TEXT,
+    check_plan,
     input_parts,
     most_bytes,
     output_parts,
@@ -60,11 +61,13 @@ class Result:
 class Client:
     """One session: its secret keys, which stay here, and the messages to and from the server of an equal plan.
 
-    Messages are to be sent in the order in which they were made, but for the keys, which come first. Nothing that is
-    secret is in the text of an error or in a repr.
+    Messages are to be sent in the order in which they were made, but for the keys, which come first. Of a kind only the
+    reply to the last message is taken, so that one that comes late is not mistaken for it. Nothing that is secret is in
+    the text of an error or in a repr. Raises TypeError for what is no plan.
     """
 
     def __init__(self, plan: TrainingPlan) -> None:
+        check_plan(plan)
         self._plan = plan
         self._keys = SecretKeys.generate(plan.parameters, plan.circuit.rotations)
         self._inputs, self._plain, self._outputs = input_parts(plan), plain_parts(plan), output_parts(plan)
@@ -147,7 +150,7 @@ class Client:
         return self._message(self._number, kind, parts)
 
     def _message(self, number: int, kind: MessageKind, parts: Mapping[Part, bytes]) -> bytes:
-        self._awaited[number] = kind
+        self._awaited = {before: other for before, other in self._awaited.items() if other is not kind} | {number: kind}
         return pack_message(Message(kind, False, self._keys.session, self._plan.fingerprint, number, parts))
 
     def _reply(self, reply: bytes, kinds: Collection[MessageKind]) -> Message:
@@ -166,8 +169,9 @@ class Client:
 def connect(plan: TrainingPlan, reader: Reader, writer: Writer) -> Callable[[bytes], bytes]:
     """The function that sends a message to a server over binary streams and returns its reply.
 
-    It raises invalid_message where the connection breaks.
+    It raises invalid_message where the connection breaks. Raises TypeError for what is no plan or no binary stream.
     """
+    check_plan(plan)
     return ask(reader, writer, max_bytes=most_bytes(plan))
 
 

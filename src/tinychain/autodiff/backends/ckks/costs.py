@@ -11,6 +11,7 @@ from tinychain.autodiff.backends.ckks.circuit import Circuit, Instruction, Kind
 from tinychain.autodiff.backends.ckks.evaluator import encoding_name
 from tinychain.autodiff.backends.ckks.parameters import Parameters
 from tinychain.autodiff.backends.ckks.plaintexts import CACHE_BYTES, plaintext_bytes
+from tinychain.autodiff.errors import quote
 from tinychain.autodiff.graph import Record
 from tinychain.autodiff.inspection.table import Table, aligned
 
@@ -102,8 +103,10 @@ def predict(
     """What a run of the circuit costs. `known` are the plain tensors, by position, that are the same in every run, and
     `sent_once` the names of encrypted inputs that are.
 
-    Raises invalid_encryption_plan for a calibration of another ring.
+    Raises TypeError for what is no calibration, and invalid_encryption_plan for one of another ring.
     """
+    if not isinstance(calibration, Calibration):
+        raise TypeError(f"expected a Calibration, got {quote(calibration)}")
     calibration.check_ring(parameters)
     encoding = _encoding(circuit, parameters, calibration, known, cache_bytes)
     memory = _memory(circuit, parameters)

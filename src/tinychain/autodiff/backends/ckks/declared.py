@@ -69,6 +69,25 @@ def declare(step: CompiledTrainingStep, secret: Collection[str], known: Mapping[
     return Inputs(types, trained, optimizer, owners, frozenset([*secret, *of_secret]), arrays)
 
 
+def split_ranges(
+    step: CompiledTrainingStep, secret: object, ranges: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is always the same, by name, and the ranges of all else: a plain input that is given no tuple is known.
+
+    Raises invalid_encryption_plan for names that are none of the step's.
+    """
+    trained = [name for record in step.parameters for name in trained_names(record)]
+    inputs = [*step.input_value_ids, *step.provenance.optimizer_input_names]
+    unknown = [name for name in ranges if not isinstance(name, str) or name not in [*inputs, *trained]]
+    if unknown:
+        raise refused(
+            f"ranges: unknown are {quote(unknown)}; expected names among {list(dict.fromkeys(inputs + trained))}"
+        )
+    hidden = [*trained, *(secret if isinstance(secret, Collection) else ())]
+    known = {name: value for name, value in ranges.items() if name not in hidden and not isinstance(value, tuple)}
+    return known, {name: value for name, value in ranges.items() if name not in known}
+
+
 def refused(message: str) -> AutodiffError:
     """The refusal of a declaration."""
     return AutodiffError("invalid_encryption_plan", message)
@@ -78,7 +97,7 @@ def _check_names(label: str, given: object, valid: Collection[str], expected: st
     form = Mapping if label == "known" else Collection
     if not isinstance(given, form) or isinstance(given, (str, bytes)):
         raise refused(f"{label}: expected {expected}, got {quote(given)}")
-    unknown = [name for name in given if name not in valid]
+    unknown = [name for name in given if not isinstance(name, str) or name not in valid]
     if unknown:
         raise refused(f"{label}: {quote(unknown[0])} cannot be {label}; expected names among {list(valid)}")
 
@@ -90,7 +109,8 @@ def _filled(name: str, value: object, type_: TensorType) -> NDArray[Any]:
     except Exception as error:  # such as the ValueError for rows of different lengths
         raise refused(f"{label}; NumPy makes no array of it: {describe(error)}") from error
     if array.dtype.kind not in "iuf" or array.shape not in ((), type_.shape):
-        raise refused(f"{label}, got one of dtype {array.dtype} and shape {list(array.shape)}")
+        hint = "; a range is a tuple, (low, high)"
+        raise refused(f"{label}, got one of dtype {array.dtype} and shape {list(array.shape)}{hint}")
     if not np.isfinite(array).all():
         raise refused(f"{label}, but not all are finite")
     sizes = [dim for dim in type_.shape if isinstance(dim, int)]  # all of them, as lowering has made sure

@@ -35,7 +35,7 @@ class PlanExplanation(Record):
 
     `levels` are the tensor operations of the longest chain of rescalings, first to last, as often as each costs a
     level. `ciphertexts` are those of each secret input. `largest` is the tensor with the largest bound, and this bound.
-    `noise` are predicted standard deviations of what encryption adds to each result. `cost` is None without a
+    `error_bounds` are what encryption adds to an element of each result at most. `cost` is None without a
     calibration.
     """
 
@@ -50,7 +50,7 @@ class PlanExplanation(Record):
     ciphertexts: Mapping[str, int]
     largest: tuple[str, float]
     unproven: tuple[str, ...]
-    noise: Mapping[str, float]
+    error_bounds: Mapping[str, float]
     cost: Cost | None
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ def explain_plan(plan: TrainingPlan, calibration: Calibration | None = None) -> 
         },
         largest=widest(program, plan.intervals),
         unproven=plan.unproven,
-        noise=plan.noise,
+        error_bounds=plan.error_bounds,
         cost=None if calibration is None else plan.cost(calibration),
     )
 
@@ -133,8 +133,8 @@ def _blocks(explanation: PlanExplanation) -> Iterator[str]:
     ]
     yield aligned(Table(("index: axes of inputs", "size", "slots", "ciphertexts"), indices, 1))
     yield aligned(Table(("operation", "count"), [(kind, f"{n:,}") for kind, n in explanation.counts.items()], 1))
-    rows = [(name, f"{deviation:.1e}") for name, deviation in explanation.noise.items()]
-    yield aligned(Table(("result", "predicted noise"), rows, 1))
+    rows = [(name, f"{bound:.1e}") for name, bound in explanation.error_bounds.items()]
+    yield aligned(Table(("result", "error at most"), rows, 1))
     if explanation.cost is not None:
         yield str(explanation.cost)
     if explanation.unproven:

@@ -90,6 +90,8 @@ class EvaluationKeys:
         self.relinearization = from_bytes("relinearization keys", moduli.context, relinearization)
         self.galois = from_bytes("rotation keys", moduli.context, galois)
         self.zero: Ciphertext = from_bytes("ciphertext", moduli.context, zero)
+        if self.zero.parms_id() != moduli.parms_ids[0] or self.zero.size() != 2:
+            raise AutodiffError("invalid_message", "the encryption of zero in the evaluation keys is no fresh one")
         if not self.relinearization.has_key(2):
             raise AutodiffError("invalid_encryption_key", "the evaluation keys have no key for relinearization")
         self._check_rotations()

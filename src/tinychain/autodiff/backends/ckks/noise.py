@@ -80,15 +80,27 @@ class _Error(NamedTuple):
         own, shared = combined(self.own, other.own), combined(self.shared, other.shared)
         return _Error(own, shared, self.bits | other.bits, self.uniform + other.uniform)
 
+    def and_own(self, deviation: float) -> _Error:
+        """With another error beside it, which is another one in each slot."""
+        return self._replace(own=hypot(self.own, deviation)) if deviation else self
+
     def folded(self, turned: _Error, bit: int) -> _Error:
         """The error of the sum with the same value rotated by this bit of a slot's address."""
         shared = (add if self.bits & bit else hypot)(self.shared, turned.shared)
         shared = hypot(shared, self.own, turned.own)
         return _Error(0.0, shared, self.bits | bit, self.uniform + turned.uniform)
 
+    def repeated(self, floor: _Error, bit: int) -> _Error:
+        """The error of the sum with the same value rotated by this bit, where the one or the other is zero."""
+        shared = hypot(self.shared, self.own, floor.total)
+        return _Error(0.0, shared, self.bits | bit, self.uniform)
+
 
 class _Walk:
-    """The errors of a circuit's values so far. `origins` has a bit for every input and rotation that is in an error."""
+    """The errors of a circuit's values so far. `origins` has a bit for every input and rotation that is in an error.
+
+    `_floors` are the errors of the slots that a mask made zero, where that is known; elsewhere those of all slots.
+    """
 
     def __init__(self, circuit: Circuit, parameters: Parameters, intervals: Sequence[Interval]) -> None:
         self._intervals = intervals
@@ -98,17 +110,17 @@ class _Walk:
         self._scale = 2.0**parameters.scale_bits
         self._origins: list[int] = []
         self._origins_made = 0
+        self._floors: list[_Error] = []
         self.errors: list[_Error] = []
 
     def step(self, position: int) -> None:
         """Adds the error of the next value."""
         instruction = self._instructions[position]
         error, added = self._inherited(instruction), self._added(instruction)
-        if _is_alike(instruction):
-            error = error._replace(uniform=hypot(error.uniform, added))
-        elif added:
-            error = error._replace(own=hypot(error.own, added))
+        alike = error._replace(uniform=hypot(error.uniform, added))
+        error = alike if _is_alike(instruction) else error.and_own(added)
         self.errors.append(error)
+        self._floors.append(self._floor(instruction, error, added))
         origins = 0
         if instruction.kind in (Kind.INPUT, Kind.ROTATE):
             origins = 1 << self._origins_made
@@ -134,15 +146,31 @@ class _Walk:
                 x, y = errors
                 one, other = instruction.operands
                 turned = self._instructions[other]
+                if instruction.disjoint:
+                    return x.repeated(self._floors[other], abs(turned.steps))
                 if turned.kind is Kind.ROTATE and turned.operands == (one,):
                     return x.folded(y, abs(turned.steps))
                 return x.plus(y, related=self._are_related(instruction))
             case Kind.MULTIPLY_NUMBER:
                 return errors[0].times(abs(instruction.number))
             case Kind.MULTIPLY_PLAIN if instruction.plain is not None:
-                value, factor = instruction.plain.value, instruction.plain.factor
-                return errors[0].times(abs(factor) * (1.0 if value is None else self._intervals[value].reach))
+                value, factor, *_, zero_bits, _ = instruction.plain
+                kept = errors[0].bits & ~sum([1 << bit for bit in zero_bits])  # only one of these slots has it still
+                masked = errors[0]._replace(bits=kept)
+                return masked.times(abs(factor) * (1.0 if value is None else self._intervals[value].reach))
         return errors[0]
+
+    def _floor(self, instruction: Instruction, error: _Error, added: float) -> _Error:
+        """The error of the zeros among the slots of a result that has this error."""
+        floors = [self._floors[operand] for operand in instruction.operands]
+        match instruction.kind:
+            case Kind.MULTIPLY_PLAIN if instruction.plain is not None and instruction.plain.zero_bits:
+                return _Error(added)
+            case Kind.RESCALE | Kind.RELINEARIZE | Kind.ROTATE:
+                return floors[0].and_own(added)
+            case Kind.ADD if instruction.disjoint:
+                return floors[0].plus(floors[1], related=False)
+        return error
 
     def _are_related(self, instruction: Instruction) -> bool:
         one, other = instruction.operands

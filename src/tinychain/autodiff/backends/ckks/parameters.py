@@ -10,6 +10,7 @@ from typing import Final
 
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.graph import Record
+from tinychain.autodiff.types import as_int, is_sequence
 
 #: The most bits that all moduli may have together, by ring size, for 128-bit security against classical attacks with
 #: ternary secrets: the Homomorphic Encryption Standard (Albrecht et al. 2018, table 1), which the library enforces.
@@ -17,6 +18,7 @@ SECURE_BITS: Final = {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438, 3276
 
 #: What the library's arithmetic can hold, and the least that leaves primes to choose from in every ring.
 _LEAST_BITS, _MOST_BITS = 20, 60
+_MOST_DEPTH: Final = max(SECURE_BITS.values()) // _LEAST_BITS
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,13 @@ class Parameters(Record):
         return len(self.base_bits) + self.depth - depth
 
     def _reason_against(self) -> str | None:
+        if not is_sequence(self.base_bits) or not isinstance(self.secure, bool):
+            return f"base_bits must be ints and secure a bool, got {quote(self.base_bits)} and {quote(self.secure)}"
+        for number in (self.ring_size, self.scale_bits, *self.base_bits, self.depth, self.special_bits):
+            if as_int(number) is None:
+                return f"sizes, bits and depth must be ints, got {quote(number)}"
+        if self.depth > _MOST_DEPTH:
+            return f"no ring has the bits for a depth of more than {_MOST_DEPTH}, got {quote(self.depth)}"
         limit = SECURE_BITS.get(self.ring_size)
         if limit is None:
             return f"ring_size must be one of {list(SECURE_BITS)}, got {quote(self.ring_size)}"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tinychain.autodiff.backends.ckks.axes import Indices
 from tinychain.autodiff.backends.ckks.calibration import Calibration
+from tinychain.autodiff.backends.ckks.chooser import DEVIATIONS
 from tinychain.autodiff.backends.ckks.circuit import Circuit
 from tinychain.autodiff.backends.ckks.costs import Cost, predict
 from tinychain.autodiff.backends.ckks.layout import Axes, Layout
@@ -33,8 +34,9 @@ class TrainingPlan(Record):
     """So many steps on encrypted data, from fresh parameters to new ones that are decrypted.
 
     `intervals` bound the tensors of the program, by position. The outputs of the circuit are the new parameters, the
-    new states (by `state_name`), and the loss before the last update where it is wanted. `unproven` are the tensors
-    that could be larger than the caller said.
+    new states (by `state_name`), and the loss before the last update where it is wanted. `fixed` are the
+    inputs whose values the plan has, `unread` those that no result needs, and `unproven` the tensors that could be
+    larger than the caller said.
     """
 
     program: Program
@@ -48,6 +50,8 @@ class TrainingPlan(Record):
     steps_per_refresh: int
     precision: float
     loss: bool
+    fixed: tuple[str, ...]
+    unread: tuple[str, ...]
     unproven: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -65,6 +69,11 @@ class TrainingPlan(Record):
     def noise(self) -> Mapping[str, float]:
         """The predicted standard deviation of what encryption adds to each result."""
         return output_noise(self.circuit, self.parameters, self.intervals)
+
+    @cached_property
+    def error_bounds(self) -> Mapping[str, float]:
+        """What encryption adds to an element of each result at most, but for one element in a billion."""
+        return {name: DEVIATIONS * deviation for name, deviation in self.noise.items()}
 
     @cached_property
     def known(self) -> Mapping[int, NDArray[Any]]:
@@ -111,10 +120,10 @@ class TrainingPlan(Record):
         ]  # fmt: skip
         layout = (self.layout.slot_bits, sorted(self.layout.places.items()), sorted(self.layout.sizes.items()))
         outputs = [(name, sorted(output.blocks.items()), *output[1:]) for name, output in self.circuit.outputs.items()]
-        declared = (sorted(self.ranges.items()), self.parameter_names, self.state_names, self.steps_per_refresh)
-        secret = sorted(self.secret_inputs.items())
-        content = [plain, secret, layout, self.circuit.instructions, outputs, self.parameters.to_dict(), declared]
-        return hashlib.sha256(json.dumps([*content, self.loss]).encode()).digest()
+        declared = [sorted(self.ranges.items()), sorted(self.secret_inputs.items()), self.fixed, self.unread]
+        trained = [self.parameter_names, self.state_names, self.steps_per_refresh, self.loss]
+        content = [plain, layout, self.circuit.instructions, outputs, self.parameters.to_dict(), declared, trained]
+        return hashlib.sha256(json.dumps(content).encode()).digest()
 
 
 def count_steps(count: int) -> str:

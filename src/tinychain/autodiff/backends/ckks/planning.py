@@ -9,13 +9,13 @@ from typing import Any, Final, NamedTuple
 
 from tinychain.autodiff.backends.ckks.axes import share_indices
 from tinychain.autodiff.backends.ckks.chooser import SCALE_BITS, Chooser, Misfit
-from tinychain.autodiff.backends.ckks.declared import refused
+from tinychain.autodiff.backends.ckks.declared import refused, split_ranges
 from tinychain.autodiff.backends.ckks.plan import TrainingPlan, count_steps
 from tinychain.autodiff.backends.ckks.planner import plan_circuit
 from tinychain.autodiff.backends.ckks.program import link
 from tinychain.autodiff.backends.ckks.ranges import bounds, widest
 from tinychain.autodiff.backends.ckks.search import cheapest, layouts
-from tinychain.autodiff.errors import quote
+from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.training import CompiledTrainingStep
 from tinychain.autodiff.training.execution import state_name
 from tinychain.autodiff.types import as_int, is_sequence
@@ -65,11 +65,12 @@ def plan_training(
         return plan
     fitting = request.most_steps(below=count)
     raise refused(
-        f"{count_steps(count)} between refreshes need {plan.misfits[0].depth} levels, which do not fit:"
+        f"{count_steps(count)} between refreshes: {plan.misfits[0].depth} levels do not fit."
         f" {'; '.join(map(str, plan.misfits))}."
         + (f" {fitting} would fit: set steps_per_refresh={fitting}." if fitting else " Not even one step fits.")
-        + f" The largest value is within {plan.largest:.3g}, {plan.where}. Less precision than {precision:g}, narrower"
-        " ranges, largest_value, numbers in place of the ranges of plain inputs and fewer products in a row help too."
+        + f" The largest value is within {plan.largest:.3g}, {plan.where}. What helps: a precision larger than"
+        f" {precision:g}, narrower ranges, largest_value, numbers instead of the ranges of plain inputs, fewer products"
+        " in a row; or scale_bits of 35 to 50, which asks for no precision, after a comparison with a run in the clear."
     )
 
 
@@ -96,14 +97,10 @@ class _Request:
 
     def __post_init__(self) -> None:
         rings, scale, largest = self.ring_sizes, self.scale_bits, self.largest_value
-        _check(
-            "precision",
-            _is_positive(self.precision) and self.precision < 1,
-            "a positive number below 1",
-            self.precision,
-        )
+        fine = _is_positive(self.precision) and self.precision < 1
+        _check("precision", fine, "a positive number below 1", self.precision)
         _check("loss", isinstance(self.loss, bool), "a bool", self.loss)
-        known = is_sequence(rings) and len(rings) > 0 and all(size in RING_SIZES for size in rings)
+        known = is_sequence(rings) and len(rings) > 0 and all(as_int(size) in RING_SIZES for size in rings)
         _check("ring_sizes", known, f"one or more of {list(RING_SIZES)}", rings)
         _check("scale_bits", scale is None or as_int(scale) in SCALE_BITS, "an int from 25 to 60 or None", scale)
         _check("largest_value", largest is None or _is_positive(largest), "a positive number or None", largest)
@@ -111,21 +108,26 @@ class _Request:
 
     def plan(self, steps: int) -> TrainingPlan | _Refusal:
         """The plan of so many steps, or why no ring fits."""
-        known = {name: value for name, value in self.ranges.items() if not isinstance(value, tuple)}
-        declared = {name: value for name, value in self.ranges.items() if isinstance(value, tuple)}
+        known, declared = split_ranges(self.step, self.secret, self.ranges)
         largest = inf if self.largest_value is None else self.largest_value
         program = link(self.step, secret=self.secret, known=known, steps=steps, loss=self.loss)
         indices = share_indices(program)
         intervals = bounds(program, declared, largest)
         records = self.step.parameters
+        inputs = (*self.step.input_value_ids, *self.step.provenance.optimizer_input_names)
         plans: list[TrainingPlan] = []
         misfits: list[Misfit] = []
+        refusal: AutodiffError | None = None
         for ring_size in sorted(set(self.ring_sizes)):
-            layout, circuit = cheapest(
-                lambda layout: plan_circuit(program, indices, intervals, layout),
-                layouts(indices.sizes, ring_size.bit_length() - 2),
-                ring_size,
-            )
+            try:
+                layout, circuit = cheapest(
+                    lambda layout: plan_circuit(program, indices, intervals, layout),
+                    layouts(indices.sizes, ring_size.bit_length() - 2),
+                    ring_size,
+                )
+            except AutodiffError as error:  # a larger ring needs fewer operations
+                refusal = error
+                continue
             parameters = Chooser(circuit, intervals, ring_size).choose(self.precision, as_int(self.scale_bits))
             if isinstance(parameters, Misfit):
                 misfits.append(parameters)
@@ -142,11 +144,15 @@ class _Request:
                 steps_per_refresh=steps,
                 precision=self.precision,
                 loss=self.loss,
+                fixed=tuple(known),
+                unread=tuple([name for name in inputs if name not in program.inputs and name not in known]),
                 unproven=tuple([o.label for o in program.operations if intervals[o.position].reach >= largest]),
             )
             plans.append(plan)
         if plans:
             return min(plans, key=lambda plan: plan.nominal_seconds)
+        if not misfits and refusal is not None:
+            raise refusal
         return _Refusal(misfits, *widest(program, intervals))
 
     def most_steps(self, below: int) -> int:

@@ -75,8 +75,9 @@ def link(
     `secret` names inputs and parameters. A state is secret where its parameter is; and what is trained is secret from
     the start where it is after a step. `known` has numbers or arrays of inputs and optimizer inputs.
 
-    Raises invalid_encryption_plan for a wrong declaration, a result that depends on no secret, and a known value that
-    is not finite; handler_contract_violation for a step that was not compiled with this backend's handlers.
+    Raises invalid_training_declaration for a loss of several elements; invalid_encryption_plan for a wrong declaration,
+    a result that depends on no secret, and a known value that is not finite; handler_contract_violation for a step that
+    was not compiled with this backend's handlers.
     """
     if not isinstance(step, CompiledTrainingStep):
         raise TypeError(f"expected a CompiledTrainingStep, got {quote(step)}")

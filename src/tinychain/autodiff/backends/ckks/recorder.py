@@ -170,13 +170,13 @@ class Recorder:
 
     def _repeat(self, x: Packed, bits: Iterable[int]) -> Packed:
         for bit in sorted(bits):
-            x = self._add_rotated(x, -(1 << bit), x.reach)
+            x = self._add_rotated(x, -(1 << bit), x.reach, disjoint=True)
             x = replace(x, repeated=x.repeated | {bit}, zero=x.zero - {bit})
         return x
 
-    def _add_rotated(self, x: Packed, steps: int, reach: float) -> Packed:
+    def _add_rotated(self, x: Packed, steps: int, reach: float, *, disjoint: bool = False) -> Packed:
         blocks = {}
         for block, at in x.blocks.items():
             turned = self.emit(Kind.ROTATE, at, like=x, steps=steps)
-            blocks[block] = self.emit(Kind.ADD, at, turned, like=x, reach=reach)
+            blocks[block] = self.emit(Kind.ADD, at, turned, like=x, reach=reach, disjoint=disjoint)
         return replace(x, blocks=blocks, source=None)

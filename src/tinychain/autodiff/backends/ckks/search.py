@@ -13,9 +13,13 @@ from typing import Final
 
 from tinychain.autodiff.backends.ckks.circuit import Circuit, Kind
 from tinychain.autodiff.backends.ckks.layout import Layout
+from tinychain.autodiff.errors import AutodiffError
 
 #: With more indices than this, only the first and the last one of an order are tried out, and only the largest ones.
 _ALL_ORDERS: Final = 4
+
+#: What a signed integer of 64 bits holds.
+_MOST_ADDRESS_BITS: Final = 62
 
 #: Nanoseconds for each coefficient and prime, measured once with the library on a common server core. A key switch,
 #: which relinearizing and rotating are, takes them for each coefficient and pair of primes, and a plaintext of many
@@ -49,7 +53,17 @@ def nominal_seconds(circuit: Circuit, ring_size: int, base_primes: int) -> float
 
 
 def layouts(sizes: Mapping[int, int], slot_bits: int) -> Iterator[Layout]:
-    """The layouts that are worth a try, for indices of these sizes."""
+    """The layouts that are worth a try, for indices of these sizes.
+
+    Raises unsupported_layout where these need more address bits together than a machine integer has.
+    """
+    needed = sum([(size - 1).bit_length() for size in sizes.values()])
+    if needed > _MOST_ADDRESS_BITS:
+        raise AutodiffError(
+            "unsupported_layout",
+            f"{len(sizes)} indices of the tensors need {needed} address bits together, and a packed layout has"
+            f" {_MOST_ADDRESS_BITS}: each has bits of its own; take fewer or shorter axes",
+        )
     for order in _orders(sizes):
         places, bit = {}, 0
         for index in order:
@@ -62,14 +76,24 @@ def layouts(sizes: Mapping[int, int], slot_bits: int) -> Iterator[Layout]:
 def cheapest(
     circuits: Callable[[Layout], Circuit], candidates: Iterator[Layout], ring_size: int
 ) -> tuple[Layout, Circuit]:
-    """The layout whose circuit takes the least nominal time, the first of equals, and the circuit."""
+    """The layout whose circuit takes the least nominal time, the first of equals, and the circuit.
+
+    A layout may have no circuit, such as one of too many operations. Where none has, raises what the first one did.
+    """
     best: tuple[float, Layout, Circuit] | None = None
+    refusal: AutodiffError | None = None
     for layout in candidates:
-        circuit = circuits(layout)
+        try:
+            circuit = circuits(layout)
+        except AutodiffError as error:
+            refusal = refusal or error
+            continue
         seconds = nominal_seconds(circuit, ring_size, base_primes=2)
         if best is None or seconds < best[0]:
             best = seconds, layout, circuit
-    assert best is not None  # there is always an order
+    if best is None:
+        assert refusal is not None  # there is always an order
+        raise refusal
     return best[1:]
 
 

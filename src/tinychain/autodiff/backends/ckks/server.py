@@ -31,6 +31,7 @@ from tinychain.autodiff.backends.ckks.session import (
     EVALUATION_KEYS,
     FIGURES,
     TEXT,
+    check_plan,
     input_parts,
     most_bytes,
     output_parts,
@@ -58,10 +59,11 @@ class _State:
 class Server:
     """Runs the steps of one plan for one client, whose keys come first, then its data, then its requests.
 
-    Not for several threads at once.
+    Not for several threads at once. Raises TypeError for what is no plan.
     """
 
     def __init__(self, plan: TrainingPlan) -> None:
+        check_plan(plan)
         self._plan = plan
         self._inputs, self._plain, self._outputs = input_parts(plan), plain_parts(plan), output_parts(plan)
         self._state: _State | None = None
@@ -141,7 +143,8 @@ class Server:
 def serve(plan: TrainingPlan, reader: Reader, writer: Writer) -> None:
     """Serves one client over binary streams until it closes its side.
 
-    Raises invalid_message where the connection breaks, or nobody can tell where the next message starts.
+    Raises invalid_message where the connection breaks, or nobody can tell where the next message starts, and TypeError
+    for what is no plan or no binary stream.
     """
     answer(Server(plan).handle, reader, writer, max_bytes=most_bytes(plan))
 

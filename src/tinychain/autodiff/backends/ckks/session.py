@@ -24,6 +24,12 @@ TEXT: Final = Part(Form.TEXT, "text")
 _TIMED: Final = (*map(str, Kind), ENCODE, ENCODE_NUMBER)
 
 
+def check_plan(plan: object) -> None:
+    """Raises TypeError for what is no plan."""
+    if not isinstance(plan, TrainingPlan):
+        raise TypeError(f"expected a TrainingPlan, got a {type(plan).__name__}")
+
+
 def input_parts(plan: TrainingPlan) -> dict[MessageKind, dict[Part, InputKey]]:
     """The ciphertexts of a message with the data, and of one with what is trained. Their places are the circuit's."""
     parts: dict[MessageKind, dict[Part, InputKey]] = {MessageKind.DATA: {}, MessageKind.STEPS: {}}

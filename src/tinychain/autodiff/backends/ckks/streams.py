@@ -6,6 +6,7 @@ What has no end, or is longer than agreed, breaks the connection, as nobody know
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import TextIOBase
 from struct import Struct
 from typing import Final, Protocol
 
@@ -32,13 +33,19 @@ class Writer(Protocol):
 
 
 def answer(handle: Callable[[bytes], bytes], reader: Reader, writer: Writer, *, max_bytes: int) -> None:
-    """Answers every message with `handle` until the stream ends between two; raises as `send` and `receive` do."""
+    """Answers every message with `handle` until the stream ends between two; raises as `send` and `receive` do, and
+    TypeError for what is no binary stream.
+    """
+    _check_streams(reader, writer)
     while (message := receive(reader, max_bytes=max_bytes)) is not None:
         send(writer, handle(message))
 
 
 def ask(reader: Reader, writer: Writer, *, max_bytes: int) -> Callable[[bytes], bytes]:
-    """The function that sends a message and waits for its reply; raises as `send` and `receive` do."""
+    """The function that sends a message and waits for its reply; raises as `send` and `receive` do, and TypeError for
+    what is no binary stream.
+    """
+    _check_streams(reader, writer)
 
     def exchange(message: bytes) -> bytes:
         send(writer, message)
@@ -51,7 +58,9 @@ def ask(reader: Reader, writer: Writer, *, max_bytes: int) -> Callable[[bytes], 
 
 
 def send(writer: Writer, message: bytes) -> None:
-    """Writes a message; a broken stream is an invalid_message."""
+    """Writes a message; a broken stream is an invalid_message. Raises TypeError for what is no bytes."""
+    if not isinstance(message, bytes):
+        raise TypeError(f"a message must be bytes, got a {type(message).__name__}")
     try:
         for data in (_LENGTH.pack(len(message)), message):
             rest = memoryview(data)
@@ -83,6 +92,12 @@ def receive(reader: Reader, *, max_bytes: int) -> bytes | None:
     message = _read(reader, length)
     _check_whole(message, length)
     return message
+
+
+def _check_streams(reader: object, writer: object) -> None:
+    for stream, method in ((reader, "read"), (writer, "write")):
+        if isinstance(stream, TextIOBase) or not callable(getattr(stream, method, None)):
+            raise TypeError(f"expected a binary stream with {method}, got a {type(stream).__name__}")
 
 
 def _check_whole(data: bytes, length: int) -> None:

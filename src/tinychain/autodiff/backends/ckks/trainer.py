@@ -15,7 +15,7 @@ import numpy as np
 from tinychain.autodiff.backends.ckks.calibration import Calibration
 from tinychain.autodiff.backends.ckks.client import Client, Result
 from tinychain.autodiff.backends.ckks.costs import Cost
-from tinychain.autodiff.backends.ckks.given import Array, check_inputs, check_names, filled
+from tinychain.autodiff.backends.ckks.given import Array, check_inputs, check_names, filled, refused
 from tinychain.autodiff.backends.ckks.plan import TrainingPlan
 from tinychain.autodiff.backends.ckks.session import trained_types
 from tinychain.autodiff.errors import AutodiffError, quote
@@ -90,7 +90,9 @@ class EncryptedTrainer:
         calibration: Calibration | None = None,
     ) -> None:
         if not isinstance(plan, TrainingPlan) or not callable(exchange):
-            raise TypeError(f"expected a TrainingPlan and a callable, got {quote(plan)} and {quote(exchange)}")
+            raise TypeError(  # without what may be secret
+                f"expected a TrainingPlan and a callable, got a {type(plan).__name__} and a {type(exchange).__name__}"
+            )
         self._plan, self._exchange = plan, exchange
         self._predicted = None if calibration is None else plan.cost(calibration)
         types = trained_types(plan)
@@ -98,7 +100,8 @@ class EncryptedTrainer:
         trained = check_inputs("parameters", parameters, own, plan.ranges)
         trained |= check_inputs("state", _flat(types, state), types, plan.ranges)
         self._trained = {name: _read_only(array) for name, array in trained.items()}
-        given = check_names("optimizer_inputs", optimizer_inputs or {}, (), plan.plain_inputs)
+        given = self._read("optimizer_inputs", {} if optimizer_inputs is None else optimizer_inputs)
+        given = check_names("optimizer_inputs", given, (), plan.plain_inputs)
         self._given = {name: self._optimizer_input(name, value) for name, value in given.items()}
         self._client = Client(plan)
         self._has_sent_keys = False
@@ -132,7 +135,7 @@ class EncryptedTrainer:
         Raises invalid_encryption_plan for steps that are no multiple of those between refreshes; invalid_training_data;
         value_out_of_range for data, and for parameters or states after a request; invalid_message for replies that are
         none; and what the server refuses with. What `exchange` raises passes. Whatever is raised, the last whole
-        request stands.
+        request stands; but without a reply to the keys, a server has to be started anew.
         """
         began, tally = perf_counter(), _Tally()
         requests, inputs, plain = self._requests(steps), *self._split(data)
@@ -207,8 +210,17 @@ class EncryptedTrainer:
         secret = [name for name in self._plan.secret_inputs if name not in self._trained]
         plain = [name for name in self._plan.plain_inputs if name not in self._given]
         hint = f"; the plain ones, {plain}, may be optimizer_inputs instead" if plain else ""
-        given = check_names("the data", data, [*secret, *plain], hint=hint)
+        given = check_names("the data", self._read("the data", data), [*secret, *plain], hint=hint)
         return {name: given[name] for name in secret}, {name: given[name] for name in plain}
+
+    def _read(self, of: str, given: object) -> object:
+        """Without what no result needs."""
+        if not isinstance(given, Mapping):
+            return given
+        fixed = [name for name in given if name in self._plan.fixed]
+        if fixed:
+            raise refused(f"{of}: {quote(fixed[0])} is fixed by the plan, so leave it out, or plan for a range of it")
+        return {name: value for name, value in given.items() if name not in self._plan.unread}
 
     def _optimizer_input(self, name: str, value: object) -> Any:
         if not callable(value):
