@@ -43,13 +43,15 @@ def table_of(name: str, outcome: Outcome) -> Table:
     def seconds(what: str, predicted: float, measured: float) -> None:
         """Predicted in a request, and measured in all of them."""
         found = f"{measured / report.steps:.3f} ({measured / (predicted * report.requests) - 1:+.0%})"
-        table.add_row(f"seconds per step, {what}", f"{predicted / plan.steps_per_refresh:.3f}", found)
+        table.add_row(f"s per step, {what}", f"{predicted / plan.steps_per_refresh:.3f}", found)
 
     seconds("server computing", cost.seconds, sum(report.operation_seconds.values()))
     seconds("server in all", cost.server_seconds, report.server_seconds)
     seconds("client", cost.client_seconds, report.encrypt_seconds + report.decrypt_seconds)
-    table.add_row("MiB of keys and ciphertexts", f"{cost.peak_bytes / MEBI:.0f}", "")
-    fact("MiB of the server, all of it", "?" if outcome.peak_bytes is None else f"{outcome.peak_bytes / MEBI:.0f}")
+    if outcome.start_bytes is not None and outcome.peak_bytes is not None:
+        expected = outcome.start_bytes + cost.peak_bytes
+        found = f"{outcome.peak_bytes / MEBI:.0f} ({outcome.peak_bytes / expected - 1:+.0%})"
+        table.add_row("MiB of the server's process", f"{expected / MEBI:.0f}", found)
     fact("MiB sent to the server", f"{report.bytes_sent / MEBI:.1f}")
     fact("MiB sent back", f"{report.bytes_received / MEBI:.1f}")
     table.add_section()

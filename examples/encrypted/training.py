@@ -36,14 +36,15 @@ LEGAL = {f"{program}_expansions": [Legalize(ckks.CKKS)] for program in ("forward
 class Outcome:
     """What a run came to, beside what was predicted of it.
 
-    `errors` are the most that encryption added to an element of each parameter in one request, `difference` is the
-    largest to the weights of the plain run, over all steps. `peak_bytes` is the memory of the server's process, None
-    where the system does not tell.
+    `start_bytes` is the memory of the server's process before the keys came, `peak_bytes` the most that it had, None
+    where the system does not tell. `errors` are the most that encryption added to an element of each parameter in one
+    request, `difference` is the largest to the weights of the plain run, over all steps.
     """
 
     plan: ckks.TrainingPlan
     cost: ckks.Cost
     report: ckks.EncryptedReport
+    start_bytes: int | None
     peak_bytes: int | None
     errors: Mapping[str, float]
     difference: float
@@ -123,6 +124,8 @@ def run(name: str, steps: int, steps_per_refresh: int) -> Outcome:
         assert server.stdin is not None
         assert server.stdout is not None
         exchange = ckks.connect(plan, server.stdout, server.stdin)
+        exchange(b"")  # which it refuses, as soon as it has its plan
+        start_bytes = most_memory(server.pid)
         trainer = ckks.EncryptedTrainer(plan, exchange, parameters=model.start())
         report = trainer.fit(data, steps=steps)
         weights = trainer.parameters
@@ -134,6 +137,7 @@ def run(name: str, steps: int, steps_per_refresh: int) -> Outcome:
         plan=plan,
         cost=cost,
         report=report,
+        start_bytes=start_bytes,
         peak_bytes=peak_bytes,
         errors=errors,
         difference=difference(weights, expected.parameters),

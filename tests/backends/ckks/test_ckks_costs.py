@@ -13,6 +13,7 @@ from tinychain.autodiff.backends.ckks.calibration import DECRYPT, ENCRYPT, READ,
 from tinychain.autodiff.backends.ckks.circuit import Kind
 from tinychain.autodiff.backends.ckks.costs import key_bytes, predict
 from tinychain.autodiff.backends.ckks.evaluator import ENCODE, ENCODE_NUMBER, Evaluator
+from tinychain.autodiff.backends.ckks.keys import SecretKeys
 from tinychain.autodiff.backends.ckks.parameters import Parameters
 from tinychain.autodiff.errors import AutodiffError
 
@@ -23,9 +24,9 @@ OTHERS = [ENCODE, ENCODE_NUMBER, ENCRYPT, DECRYPT, READ, WRITE]
 NAMES = [*[kind.value for kind in Kind if kind is not Kind.INPUT], *OTHERS]
 
 
-def seconds_of(**names: float) -> Calibration:
+def seconds_of(ring_size: int = 2048, **names: float) -> Calibration:
     """So many seconds for each prime, and none for what is not named."""
-    return Calibration(2048, {name: ((1, names.get(name, 0.0)),) for name in NAMES})
+    return Calibration(ring_size, {name: ((1, names.get(name, 0.0)),) for name in NAMES})
 
 
 def slots(seed: int, ring_size: int) -> Slots:
@@ -71,7 +72,17 @@ def test_the_bytes_of_keys_are_two_polynomials_for_each_digit() -> None:
     assert key_bytes(SMALL, 3) == 4 * 5 * 2 * 8 * 2048 * 6
     cost = predict(regression(2048).circuit, SMALL, seconds_of())
     assert cost.key_bytes == key_bytes(SMALL, len(ROTATIONS))
-    assert cost.peak_bytes == cost.ciphertext_bytes + cost.key_bytes
+    assert cost.peak_bytes == cost.key_bytes + cost.ciphertext_bytes + cost.key_message_bytes
+
+
+@pytest.mark.parametrize("parameters", [SMALL, SECURE, Parameters(4096, 30, (40, 40), 3, 60, secure=False)])
+def test_the_message_with_the_keys_is_as_long_as_predicted(parameters: Parameters) -> None:
+    building = Building()
+    x = building.input("x", slots(1, parameters.ring_size))
+    building.output(building.rotate(building.rotate(x, 1), 2))
+    message = SecretKeys.generate(parameters, [1, 2]).evaluation_keys
+    predicted = predict(building.circuit, parameters, seconds_of(parameters.ring_size)).key_message_bytes
+    assert len(message) == pytest.approx(predicted, rel=0.2)
 
 
 def test_seconds_are_by_the_primes_and_polynomials_of_the_operand() -> None:

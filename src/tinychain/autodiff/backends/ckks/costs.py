@@ -24,6 +24,7 @@ class Cost(Record):
     `transfer_seconds` for reading what a request brings and writing what its reply takes along; `client_seconds` are
     for encrypting the one and decrypting the other. `peak_ciphertexts` and `ciphertext_bytes`
     are alive at once at most, the inputs all the time.
+    `key_message_bytes` are those of the keys on their way.
     """
 
     counts: Mapping[str, int]
@@ -33,6 +34,7 @@ class Cost(Record):
     peak_ciphertexts: int
     ciphertext_bytes: int
     key_bytes: int
+    key_message_bytes: int
     plaintext_bytes: int
     seconds: float
     encoding_seconds: float
@@ -66,8 +68,8 @@ class Cost(Record):
 
     @property
     def peak_bytes(self) -> int:
-        """What ciphertexts, keys and encoded plaintexts need together at most."""
-        return self.ciphertext_bytes + self.key_bytes + self.plaintext_bytes
+        """What the server's process needs beside what it has before the keys come; it gives back nothing meanwhile."""
+        return self.key_bytes + self.key_message_bytes + self.ciphertext_bytes + self.plaintext_bytes
 
     def __str__(self) -> str:
         rows = (
@@ -125,6 +127,7 @@ def predict(
         peak_ciphertexts=memory.ciphertexts,
         ciphertext_bytes=memory.bytes,
         key_bytes=key_bytes(parameters, len(circuit.rotations)),
+        key_message_bytes=_key_message_bytes(parameters, len(circuit.rotations)),
         plaintext_bytes=encoding.bytes,
         seconds=_seconds(circuit, parameters, calibration) + encoding.each_run,
         encoding_seconds=encoding.once,
@@ -139,6 +142,15 @@ def key_bytes(parameters: Parameters, rotations: int) -> int:
     """The memory of the key for relinearization and of one for each rotation."""
     primes = parameters.primes_at(0)
     return (1 + rotations) * primes * 2 * 8 * parameters.ring_size * (primes + 1)
+
+
+def _key_message_bytes(parameters: Parameters, rotations: int) -> int:
+    """The bytes of the message with the keys: a polynomial for each digit, and a seed in place of the other one.
+
+    Coefficients have as many random bits as their prime; what the library writes was measured to be a quarter longer.
+    """
+    bits = parameters.ring_size * parameters.total_bits
+    return (1 + rotations) * parameters.primes_at(0) * bits // 8 * 5 // 4
 
 
 def _seconds(circuit: Circuit, parameters: Parameters, calibration: Calibration) -> float:

@@ -82,9 +82,9 @@ class EvaluationKeys:
     `zero` is an encryption of zero, which hides what a computation would otherwise lay open, such as x - x.
     """
 
-    def __init__(self, moduli: Moduli, data: bytes) -> None:
+    def __init__(self, moduli: Moduli, data: bytes | memoryview) -> None:
         self.moduli = moduli
-        self.session = data[:SESSION_BYTES]
+        self.session = bytes(data[:SESSION_BYTES])
         steps, relinearization, galois, zero = _unframed(data, SESSION_BYTES, 4)
         self.rotations = _read_steps(steps)
         self.relinearization = from_bytes("relinearization keys", moduli.context, relinearization)
@@ -97,13 +97,13 @@ class EvaluationKeys:
         self._check_rotations()
 
     @classmethod
-    def from_bytes(cls, parameters: Parameters, data: bytes) -> EvaluationKeys:
+    def from_bytes(cls, parameters: Parameters, data: bytes | memoryview) -> EvaluationKeys:
         """The keys that `SecretKeys.evaluation_keys` are the bytes of.
 
         Raises invalid_message for bytes that are none of these parameters, invalid_encryption_key for keys that lack
         what they announce.
         """
-        return cls(Moduli(parameters), data)
+        return cls(Moduli(parameters), memoryview(data))
 
     def __repr__(self) -> str:
         return f"EvaluationKeys(ring_size={self.moduli.parameters.ring_size}, rotations={len(self.rotations)})"
@@ -143,8 +143,8 @@ def _framed(part: bytes) -> bytes:
     return _LENGTH.pack(len(part)) + part
 
 
-def _unframed(data: bytes, at: int, count: int) -> list[bytes]:
-    parts = []
+def _unframed(data: bytes | memoryview, at: int, count: int) -> list[bytes | memoryview]:
+    parts: list[bytes | memoryview] = []
     for _ in range(count):
         start = at + _LENGTH.size
         at = start + _LENGTH.unpack(data[at:start])[0] if start <= len(data) else start
@@ -156,7 +156,7 @@ def _unframed(data: bytes, at: int, count: int) -> list[bytes]:
     return parts
 
 
-def _read_steps(data: bytes) -> tuple[int, ...]:
+def _read_steps(data: bytes | memoryview) -> tuple[int, ...]:
     if len(data) % _STEPS.size:
         raise AutodiffError("invalid_message", f"the rotations of evaluation keys have {len(data)} bytes")
     return tuple([step for (step,) in _STEPS.iter_unpack(data)])

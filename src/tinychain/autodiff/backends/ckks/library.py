@@ -60,7 +60,7 @@ def to_bytes(thing: Any) -> bytes:
         return path.read_bytes()
 
 
-def from_bytes(kind: str, context: Context, data: bytes) -> Any:
+def from_bytes(kind: str, context: Context, data: bytes | memoryview) -> Any:
     """The inverse of `to_bytes`, for a "ciphertext", "relinearization keys" or "rotation keys".
 
     Raises invalid_message for bytes that are none of this kind in this context. The library does not notice every

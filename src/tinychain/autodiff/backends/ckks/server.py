@@ -112,7 +112,7 @@ class Server:
             whose = "these keys" if self._state.session == request.session else "the keys of another session"
             raise _wrong_key(f"the server has {whose} already; it takes keys once, so start another one")
         check_parts(request, [EVALUATION_KEYS])
-        keys = EvaluationKeys.from_bytes(self._plan.parameters, bytes(request.parts[EVALUATION_KEYS]))
+        keys = EvaluationKeys.from_bytes(self._plan.parameters, request.parts[EVALUATION_KEYS])
         if keys.session != request.session:
             raise _wrong_key("the keys are of another session than their message")
         known = {o.position: o.known for o in self._plan.program.operations if o.known is not None}
@@ -152,7 +152,7 @@ def serve(plan: TrainingPlan, reader: Reader, writer: Writer) -> None:
 def _ciphertexts(moduli: Moduli, request: Message, expected: Mapping[Part, InputKey]) -> dict[InputKey, Ciphertext]:
     found = {}
     for part, key in expected.items():
-        ciphertext = from_bytes("ciphertext", moduli.context, bytes(request.parts[part]))
+        ciphertext = from_bytes("ciphertext", moduli.context, request.parts[part])
         moduli.check_fresh(ciphertext, key[2], f"block {key[1]} of {quote(key[0])}")
         found[key] = ciphertext
     return found
