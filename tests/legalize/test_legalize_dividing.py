@@ -12,6 +12,7 @@ from legalizing import RANK2, checked, legal, names, refusal, without
 from steps import compiled, spec
 from tinychain.autodiff.backends.numpy import rank2_registry
 from tinychain.autodiff.expansion import Legalize, Limits, Target, legalize_detailed
+from tinychain.autodiff.expansion.dividing import Numbers
 from tinychain.autodiff.operators import ConstantOperator, DivOperator, FillOperator, MulOperator
 from tinychain.autodiff.tracing import Tensor
 from tinychain.autodiff.verify import verify_step
@@ -112,6 +113,34 @@ def test_a_transpose_is_pushed_through_a_division() -> None:
 def test_two_divisions_of_one_form_by_other_numbers() -> None:
     result = legal(lambda x: x / written([2.0, 4.0], 1, 2) + x / written([8.0, 16.0], 1, 2), [1, 2])
     assert names(result.artifact).count("constant") == 4
+
+
+def test_numbers_by_which_many_divide_are_read_once() -> None:
+    """Reading them costs as much as there are numbers, so that it must not be done for each division."""
+
+    def scaled(x: Tensor) -> Tensor:
+        numbers = written([2.0, 4.0], 2)
+        return x / numbers.reshape([1, 2]) / numbers.reshape([1, 2])
+
+    graph = traced(scaled, [1, 2])
+    numbers = Numbers()
+    for node in graph.nodes:
+        numbers.note(node)
+    first, second = [numbers.divisor(node) for node in graph.nodes if node.operator == DivOperator()]
+    assert first is not None
+    assert first is second
+    assert first.op_params == {"values": [2.0, 4.0], "dtype": "f64", "shape": [1, 2]}
+    assert numbers.key(first) is numbers.key(first)
+
+
+def test_reshapes_to_several_shapes_are_several_divisors() -> None:
+    def scaled(x: Tensor) -> Tensor:
+        numbers = written([2.0, 4.0], 2)
+        return x / numbers.reshape([1, 2]) / numbers.reshape([2, 1])
+
+    result = legal(scaled, [2, 2])
+    shapes = [node.op_params["shape"] for node in result.artifact.nodes if "values" in node.op_params]
+    assert shapes == [[2], [1, 2], [2, 1]]
 
 
 def test_a_division_that_the_machine_has_stays() -> None:

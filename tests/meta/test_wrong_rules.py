@@ -15,6 +15,7 @@ from tinychain.autodiff.expansion.planner import Rules
 from tinychain.autodiff.graph import ExpansionRule, TensorGraph, TensorOperator
 from tinychain.autodiff.operators import (
     BroadcastOperator,
+    ConstantOperator,
     DivOperator,
     MatmulOperator,
     MeanOperator,
@@ -22,10 +23,16 @@ from tinychain.autodiff.operators import (
     SumOperator,
     TransposeOperator,
 )
+from tinychain.autodiff.tracing import Tensor
 from tinychain.autodiff.verify import EquivalenceResult, verify_equivalent, verify_step
 from verifying import Function, applied, traced
 
 MACHINE = ready_target("add-mul-matmul-rank2")
+
+
+def row(*numbers: float) -> Tensor:
+    return applied(ConstantOperator, values=list(numbers), dtype="f64", shape=[1, len(numbers)])
+
 
 #: A right rule is a few units in the last place off at these points, a wrong one by many more.
 WELL_CONDITIONED = ["normal", "tiny", "huge"]
@@ -41,6 +48,8 @@ WRONG: list[tuple[ExpansionRule, type[TensorOperator], Function, list[list[int |
     (wrong_rules.with_the_wrong_sign, SubOperator, lambda x, y: x - y, [[4, 4], [4, 4]]),
     (wrong_rules.not_transposed, TransposeOperator, lambda x: x.T, [[4, 3]]),
     (wrong_rules.by_a_rounded_reciprocal, DivOperator, lambda x: x / 3.0, [[4, 4]]),
+    (wrong_rules.by_the_numbers_in_reverse, DivOperator, lambda x: x / row(1.0, 2.0, 4.0, 8.0), [[1, 4]]),
+    (wrong_rules.all_by_the_first_matrix, MatmulOperator, lambda x, y: x @ y, [[2, 4, 4], [2, 4, 4]]),
 ]
 
 

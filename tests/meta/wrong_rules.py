@@ -9,6 +9,7 @@ from tinychain.autodiff.emitter import Emitter
 from tinychain.autodiff.graph import Decline, TensorNodeRecord
 from tinychain.autodiff.operators import (
     AddOperator,
+    ConstantOperator,
     FillOperator,
     MatmulOperator,
     MulOperator,
@@ -76,6 +77,22 @@ def by_a_rounded_reciprocal(emit: Emitter, node: TensorNodeRecord) -> Decline | 
         return Decline("it divides by a tensor")
     emit(MulOperator, *node.input_value_ids, right_literal=0.3333, into=node.output_value_id)
     return None
+
+
+def by_the_numbers_in_reverse(emit: Emitter, node: TensorNodeRecord) -> None:
+    """A division by the row 1, 2, 4, 8."""
+    row = emit(ConstantOperator, values=[1 / 8, 1 / 4, 1 / 2, 1.0], dtype="f64", shape=[1, 4])
+    emit(MulOperator, node.input_value_ids[0], row, into=node.output_value_id)
+
+
+def all_by_the_first_matrix(emit: Emitter, node: TensorNodeRecord) -> None:
+    """A product of two matrices [4, 4] by two others, each by the first of them."""
+    x, y = node.input_value_ids
+    unit = emit(ConstantOperator, values=[1.0, 0.0], dtype="f64", shape=[1, 2])
+    first = emit(MatmulOperator, unit, emit(ReshapeOperator, y, shape=[2, 16]))
+    rows = emit(ReshapeOperator, x, shape=[8, 4])
+    product = emit(MatmulOperator, rows, emit(ReshapeOperator, first, shape=[4, 4]))
+    emit(ReshapeOperator, product, shape=[2, 4, 4], into=node.output_value_id)
 
 
 class NotReversed(MatmulOperator):

@@ -32,6 +32,11 @@ def test_a_literal_in_f64(literal: float, fraction: Fraction) -> None:
     assert rational(literal, "f64") == fraction
 
 
+def test_inverses_of_large_integers_are_those_of_integers_that_the_dtype_has() -> None:
+    assert rational(1e-8, "f32") == Fraction(1, 10**8)
+    assert rational(-1e-22, "f64") == Fraction(-1, 10**22)
+
+
 def test_in_f32_a_literal_is_rounded_first() -> None:
     assert rational(1 / 15 + 1e-12, "f32") == rational(float(np.float32(1 / 15)), "f32") == Fraction(1, 15)
 

@@ -17,6 +17,7 @@ from tinychain.autodiff.serialization import dumps, loads_training_step
 from tinychain.autodiff.tracing import Tensor
 from tinychain.autodiff.training import SGD, Adam, ClipByGlobalNorm, CompiledTrainingStep, Momentum
 from tinychain.autodiff.verify import verify_step
+from twinning import compiled as with_duals
 
 EXPANDED: dict[str, Any] = {
     "forward_expansions": [expand_mean_graph],
@@ -54,6 +55,18 @@ def test_a_transposed_input_that_a_pass_declares_is_the_transpose_of_its_input()
     )
     assert any(value_id.endswith(".mT") for value_id, _ in step.lowered_forward_graph.inputs)
     assert all(verdicts(step).values())
+
+
+def test_gradients_that_do_not_depend_on_the_seed_are_compared() -> None:
+    """A batch of no rows has zeros as gradients; what is left of the program reads nothing."""
+
+    def two_layers(x: Tensor, y: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
+        return ((x @ w1) @ w2).sum()
+
+    shapes = {"x": (0, 5), "y": (0, 2), "w1": (5, 4), "w2": (4, 2)}
+    results = verify_step(with_duals(two_layers, shapes), points=())
+    assert "gradients with twins" in results
+    assert all(results.values())
 
 
 def doubled(x: Tensor, y: Tensor, w: Tensor) -> Tensor:

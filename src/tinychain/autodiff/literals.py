@@ -25,7 +25,8 @@ def rational(literal: float, dtype: str) -> Fraction | None:
     """The fraction of least denominator that rounds to `literal` in `dtype`; None for an infinity or a NaN.
 
     In f32 the literal is rounded to f32 first; any other dtype is read as f64. Integers and powers of two stand for
-    themselves.
+    themselves. Of the inverses of integers that are too large for the dtype to tell apart, it is that of the integer
+    which the dtype has, so that 1e-8 in f32 is 1 / 1e8.
     """
     value = _rounded(literal) if dtype == "f32" else literal
     if not isfinite(value):
@@ -33,7 +34,12 @@ def rational(literal: float, dtype: str) -> Fraction | None:
     if value.is_integer() or abs(frexp(value)[0]) == 0.5:
         return Fraction(value)
     below, exact, above = map(Fraction, _with_neighbours(abs(value), dtype))
-    nearest = _simplest((below + exact) / 2, (exact + above) / 2)
+    low, high = (below + exact) / 2, (exact + above) / 2
+    nearest = _simplest(low, high)
+    inverse = 1 / abs(value)
+    inverse = _rounded(inverse) if dtype == "f32" else inverse
+    if nearest.numerator == 1 and isfinite(inverse) and inverse.is_integer() and low < 1 / Fraction(inverse) < high:
+        nearest = 1 / Fraction(inverse)
     return nearest if value > 0 else -nearest
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Final, cast
 
 from tinychain.autodiff.emitter import Emitter, mint
 from tinychain.autodiff.errors import AutodiffError, quote
-from tinychain.autodiff.expansion.dividing import division_by
+from tinychain.autodiff.expansion.dividing import Numbers, division_by
 from tinychain.autodiff.expansion.placing import Placer
 from tinychain.autodiff.expansion.planner import CONSTANTS, Impossible, Plan, Planner, Rules, check_rules
 from tinychain.autodiff.expansion.provenance import LegalizedRegion
@@ -20,7 +19,7 @@ from tinychain.autodiff.expansion.transposing import Duals, Transposer, is_swap
 from tinychain.autodiff.form import check_graph, check_program
 from tinychain.autodiff.graph import Decline, DerivativeProgram, TensorGraph, TensorNodeRecord, TensorOperator
 from tinychain.autodiff.hashing import params_text
-from tinychain.autodiff.operators import DivOperator, ReshapeOperator
+from tinychain.autodiff.operators import ReshapeOperator
 from tinychain.autodiff.types import TensorType, Typespec, is_sequence
 from tinychain.autodiff.walks import declared_specs, first_duplicate, post_order, producer_index
 
@@ -75,9 +74,9 @@ class Rewriting:
         self._constants = {node.output_value_id for node in self._nodes if isinstance(node.operator, CONSTANTS)}
         captured = forward_graph.nodes if forward_graph is not None else []
         self._placer = Placer(self._emit, constants=self._constants, lasting=self.needed)
-        self._numbers: dict[str, TensorNodeRecord] = {}  # the fills and constants, and what is a reshape of one
+        self._numbers = Numbers()
         for node in (*captured, *needed):
-            self._note_numbers(node)
+            self._numbers.note(node)
         self.duals: dict[str, Typespec] = {}  # those that the legal artifact reads and that nothing declares yet
         self.problems: list[Problem] = []
         # Rules, source, value, and where the emitted nodes are: tuples of atoms, as the collector does not visit those.
@@ -173,7 +172,7 @@ class Rewriting:
         if known is not None:
             return known
         plan = self._plan(node, self._emit)
-        if isinstance(plan, Plan) and self._divisor(node) is None:  # a refusal may name a value
+        if isinstance(plan, Plan) and self._numbers.divisor(node) is None:  # a refusal may name a value
             self._same[key] = plan
         return plan
 
@@ -221,7 +220,7 @@ class Rewriting:
         """Why a node that pushes a transpose does not fit."""
         if isinstance(node.operator, CONSTANTS):
             self._constants.add(node.output_value_id)
-        self._note_numbers(node)
+        self._numbers.note(node)
         plan = self._plan(node, self._pushed)
         return plan.refusal if isinstance(plan, Impossible) else None
 
@@ -236,8 +235,8 @@ class Rewriting:
         operator, op_params = node.operator, node.op_params
         key = type(operator), operator.route_name, params_text(op_params), types, result, constants
         plan = self._plans.get(key)
-        divisor = self._divisor(node) if plan is None or isinstance(plan, Impossible) else None
-        by_numbers = key if divisor is None else (*key, type(divisor.operator), params_text(divisor.op_params))
+        divisor = self._numbers.divisor(node) if plan is None or isinstance(plan, Impossible) else None
+        by_numbers = key if divisor is None else (*key, *self._numbers.key(divisor))
         known = self._plans.get(by_numbers)
         if known is not None:
             return known
@@ -250,21 +249,6 @@ class Rewriting:
         if isinstance(plan, Impossible) and divisor is not None:
             plan = self._plans[by_numbers] = self._planner.plan_by(division_by(divisor), form, plan)
         return plan
-
-    def _note_numbers(self, node: TensorNodeRecord) -> None:
-        """Nobody has judged the node yet."""
-        if type(node.operator) in CONSTANTS:
-            self._numbers[node.output_value_id] = node
-        elif type(node.operator) is ReshapeOperator and len(node.input_value_ids) == 1:
-            numbers, shape = self._numbers.get(node.input_value_ids[0]), node.op_params.get("shape")
-            if numbers is not None and is_sequence(shape) and all(isinstance(dim, int) for dim in shape):
-                params, spec = {**numbers.op_params, "shape": shape}, node.output_typespec
-                self._numbers[node.output_value_id] = replace(numbers, op_params=params, output_typespec=spec)
-
-    def _divisor(self, node: TensorNodeRecord) -> TensorNodeRecord | None:
-        """The fill or constant by which a node divides, if it does."""
-        operands = node.input_value_ids if type(node.operator) is DivOperator else []
-        return self._numbers.get(operands[1]) if len(operands) == 2 else None
 
 
 def _read(
