@@ -49,6 +49,18 @@ class Model:
     start: Callable[[], Arrays]
     scores: Callable[[NDArray[Any], Arrays], NDArray[Any]]
 
+    def sample(self) -> Arrays:
+        """Made-up rows and weights, the same in every process: normal features, and labels that a random model gives.
+
+        A plan of several steps is made for the noise that is to be expected on these.
+        """
+        random = np.random.default_rng(0)
+        weights = {name: random.uniform(*self.ranges[name], self.shapes[name]) / 2 for name in self.parameters}
+        x = np.clip(random.normal(0, -self.ranges["x"][0] / 4, self.shapes["x"]), *self.ranges["x"])
+        scores = self.scores(x, weights)
+        is_one = scores > scores.mean() if scores.shape[1] == 1 else scores == scores.max(axis=1, keepdims=True)
+        return {"x": x, "y": np.where(is_one, *self.ranges["y"][::-1]), **weights}
+
     def accuracy(self, rows: Arrays, weights: Arrays) -> float:
         return float(np.mean(_decide(self.scores(rows["x"], weights)) == _decide(rows["y"])))
 

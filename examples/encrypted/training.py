@@ -23,9 +23,6 @@ ROOT = Path(__file__).parents[2]
 
 #: What encryption may add to a weight in a refresh, and how far all of them may have moved one at the end.
 PRECISION = 1e-5
-
-#: Of several steps in a row, for which bounds for the worst data are far from what happens.
-SCALE_BITS = 45
 TOLERANCE = 1e-3
 
 #: Rewrites what the encryption lacks, in each of the three programs of a step.
@@ -60,7 +57,10 @@ class Outcome:
 
 
 def plan_of(model: Model, steps_per_refresh: int) -> ckks.TrainingPlan:
-    """What the client and the server both make of a model. All but the learning rate is secret."""
+    """What the client and the server both make of a model. All but the learning rate is secret.
+
+    In one step the errors on the worst data are precise enough; in several, they are far from what happens.
+    """
     step = _compile(model, handlers=ckks.ckks_registry(), bind_input=ckks.bind_input, **LEGAL)
     ranges = {**model.ranges, "learning_rate": model.learning_rate}
     return ckks.plan_training(
@@ -69,7 +69,7 @@ def plan_of(model: Model, steps_per_refresh: int) -> ckks.TrainingPlan:
         ranges=ranges,
         steps_per_refresh=steps_per_refresh,
         precision=PRECISION,
-        scale_bits=None if steps_per_refresh == 1 else SCALE_BITS,
+        sample=None if steps_per_refresh == 1 else model.sample(),
     )
 
 

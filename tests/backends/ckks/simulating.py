@@ -9,72 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychain.autodiff.backends.ckks.axes import Indices
-from tinychain.autodiff.backends.ckks.circuit import Circuit, Instruction, Kind, Plain
+from tinychain.autodiff.backends.ckks.circuit import Circuit, Kind
 from tinychain.autodiff.backends.ckks.layout import Layout
-from tinychain.autodiff.backends.ckks.plain import plain_values
 from tinychain.autodiff.backends.ckks.program import Program
-
-Slots = NDArray[Any]
+from tinychain.autodiff.backends.ckks.rehearsal import Rehearsal
 
 
 def simulate(
     circuit: Circuit, program: Program, indices: Indices, layout: Layout, inputs: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     """The outputs of a circuit by name, from the inputs of its program."""
-    plain = plain_values(
-        program, {name: inputs[name] for name, at in program.inputs.items() if not _secret(program, at)}
-    )
-    found: list[Slots] = []
-    for position, instruction in enumerate(circuit.instructions):
-        operands = [found[operand] for operand in instruction.operands]
-        if instruction.source is not None:
-            name, block = instruction.source
-            axes = indices.axes[program.inputs[name]]
-            slots = layout.pack(inputs[name], axes, block) * instruction.number
-        else:
-            slots = _result(instruction, operands, plain, layout)
+    rehearsal = Rehearsal(circuit, program, indices, layout, inputs)
+    found = [*rehearsal.values()]
+    for position, (instruction, slots) in enumerate(zip(circuit.instructions, found, strict=True)):
         _check(circuit, position)
         assert np.max(np.abs(slots)) <= instruction.reach * (1 + 1e-9) + 1e-12, (position, instruction)
-        found.append(slots)
-    return {
-        name: layout.unpack({block: found[at] for block, at in output.blocks.items()}, output.axes, output.owned)
-        * output.factor
-        for name, output in circuit.outputs.items()
-    }
-
-
-def packed_plain(plain: Plain, values: Mapping[int, NDArray[Any]], layout: Layout) -> Slots:
-    array = np.ones(()) if plain.value is None else values[plain.value]
-    return layout.pack(array * plain.factor, plain.axes, plain.block, zero_bits=plain.zero_bits, inside=plain.inside)
-
-
-def _secret(program: Program, position: int) -> bool:
-    return program.operations[position].secret
-
-
-def _result(
-    instruction: Instruction, operands: list[Slots], plain: Mapping[int, NDArray[Any]], layout: Layout
-) -> Slots:
-    match instruction.kind, operands:
-        case Kind.ADD, [x, y]:
-            return x + y
-        case Kind.SUB, [x, y]:
-            return x - y
-        case Kind.MULTIPLY, [x, y]:
-            return x * y
-        case Kind.SQUARE, [x]:
-            return x * x
-        case Kind.ADD_PLAIN, [x] if instruction.plain is not None:
-            return x + packed_plain(instruction.plain, plain, layout)
-        case Kind.MULTIPLY_PLAIN, [x] if instruction.plain is not None:
-            return x * packed_plain(instruction.plain, plain, layout)
-        case Kind.MULTIPLY_NUMBER, [x]:
-            return x * instruction.number
-        case Kind.ROTATE, [x]:
-            return np.roll(x, -instruction.steps)
-        case ((Kind.RELINEARIZE | Kind.RESCALE | Kind.SWITCH), [x]):
-            return x
-    raise AssertionError(f"unexpected {instruction}")
+    return rehearsal.results(found)
 
 
 def _check(circuit: Circuit, position: int) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
-from math import log2
+from math import inf, log2, nan
 from typing import Any
 
 import pytest
@@ -86,6 +86,26 @@ def test_noise_falls_with_every_bit_of_the_scale() -> None:
         parameters = replace(plan.parameters, scale_bits=scale_bits, special_bits=60, base_bits=(40, 40), secure=False)
         noises.append(max(output_noise(plan.circuit, parameters, plan.intervals).values()))
     assert noises == sorted(noises, reverse=True)
+
+
+@pytest.mark.parametrize("exponent", range(-8, 0))
+def test_the_least_scale_is_found_for_any_error_that_falls_with_it(exponent: int) -> None:
+    plan, precision = planned("network"), 10.0**exponent
+
+    def expected(parameters: Parameters) -> float:
+        return 3e5 * 1.7**-parameters.scale_bits
+
+    chosen = Chooser(plan.circuit, plan.intervals, 32768, expected).choose(precision)
+    assert isinstance(chosen, Parameters)
+    scales = [scale for scale in SCALE_BITS if 3e5 * 1.7**-scale <= precision]
+    assert chosen.scale_bits == scales[0]
+
+
+@pytest.mark.parametrize("error", [inf, nan, 1.0])
+def test_what_is_precise_with_no_scale_does_not_fit(error: float) -> None:
+    plan = planned("linear")
+    misfit = Chooser(plan.circuit, plan.intervals, 16384, lambda _: error).choose(1e-3)
+    assert str(misfit) == "ring 16384: no scale of up to 60 bits is precise enough"
 
 
 def test_a_scale_may_be_given() -> None:

@@ -18,6 +18,7 @@ from tinychain.autodiff.backends.ckks.handlers import bind_input, ckks_registry
 from tinychain.autodiff.backends.ckks.parameters import Parameters
 from tinychain.autodiff.backends.ckks.plan import TrainingPlan
 from tinychain.autodiff.backends.ckks.planning import plan_training
+from tinychain.autodiff.backends.ckks.rehearsal import rehearse
 from tinychain.autodiff.backends.ckks.server import Server, serve
 from tinychain.autodiff.backends.ckks.target import CKKS
 from tinychain.autodiff.backends.ckks.trainer import EncryptedReport, EncryptedTrainer
@@ -39,5 +40,6 @@ __all__ = [
     "explain_plan",
     "measure",
     "plan_training",
+    "rehearse",
     "serve",
 ]

@@ -6,9 +6,9 @@ limit is on the bits of all primes together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import ceil, log2
+from math import ceil, inf, log2
 from typing import Final, NamedTuple
 
 from tinychain.autodiff.backends.ckks.circuit import Circuit
@@ -36,7 +36,7 @@ _SPECIAL_MARGINS: Final = (12, 8, 4, 0)
 class Misfit(NamedTuple):
     """Why no parameters of a ring fit: how many bits of moduli those need at least that are precise enough.
 
-    Where no scale is, it is how many the least scale needs.
+    Where no scale is, it is how many are needed for any precision.
     """
 
     ring_size: int
@@ -51,27 +51,47 @@ class Misfit(NamedTuple):
 
 
 class Chooser:
-    """Chooses for one circuit in one ring. `intervals` bound the tensors of its program, by position."""
+    """Chooses for one circuit in one ring. `intervals` bound the tensors of its program, by position.
 
-    def __init__(self, circuit: Circuit, intervals: Sequence[Interval], ring_size: int) -> None:
+    `expected`, if given, says what encryption with some parameters adds at most, in place of the prediction for the
+    worst values within the intervals.
+    """
+
+    def __init__(
+        self,
+        circuit: Circuit,
+        intervals: Sequence[Interval],
+        ring_size: int,
+        expected: Callable[[Parameters], float] | None = None,
+    ) -> None:
         self._circuit = circuit
         self._intervals = intervals
         self._ring_size = ring_size
+        self._error = self._predicted if expected is None else expected
+        self._largest: dict[int, float] = {}
+        for instruction in circuit.instructions:
+            scales = (2 if instruction.pending else 1) - (circuit.depth - instruction.depth)
+            self._largest[scales] = max(self._largest.get(scales, 1.0), instruction.reach)
 
     def choose(self, precision: float, scale_bits: int | None = None) -> Parameters | Misfit:
         """The secure parameters of the fewest primes, and of the fewest bits among these; or why there are none.
 
-        `precision` bounds the absolute error that encryption adds to an element of a result, at DEVIATIONS standard
-        deviations of the predicted noise; where `scale_bits` are given it is not asked for.
+        `precision` bounds the absolute error that encryption adds to an element of a result; where `scale_bits` are
+        given it is not asked for.
         """
-        fewest: list[int] = []
+        scales = SCALE_BITS
+        if scale_bits is not None:
+            scales, precision = range(scale_bits, scale_bits + 1), inf
         for base_primes in _BASE_PRIMES:
-            candidates = list(self._candidates(base_primes, precision, scale_bits))
-            best = min(candidates, key=lambda parameters: parameters.total_bits, default=None)
-            if best is not None and best.total_bits <= SECURE_BITS[self._ring_size]:
+            best = self._best(base_primes, precision, scales, SECURE_BITS[self._ring_size])
+            if best is not None:
                 return replace(best, secure=True)
-            fewest += [parameters.total_bits for parameters in candidates]
-        return Misfit(self._ring_size, self._circuit.depth, min(fewest, default=self._least_bits()))
+        for base_primes in reversed(_BASE_PRIMES):  # the more there are, the smaller the special prime may be
+            best = self._best(base_primes, precision, scales, inf)
+            if best is not None:
+                return Misfit(self._ring_size, self._circuit.depth, best.total_bits)
+        least = min([self.base_bits(scale) + (self._circuit.depth + 1) * scale for scale in scales])
+        return Misfit(self._ring_size, self._circuit.depth, least)
 
     def base_bits(self, scale_bits: int) -> int:
         """The bits that the base must have at least, so that no value of the circuit ever wraps around its modulus.
@@ -79,43 +99,59 @@ class Chooser:
         A value of reach r at depth d, at the scale s or s**2, needs log2(r) bits beside those of its scale, and has the
         base and one prime for each depth that is left.
         """
-        least = scale_bits + 1.0
-        for instruction in self._circuit.instructions:
-            scales = (2 if instruction.pending else 1) - (self._circuit.depth - instruction.depth)
-            least = max(least, log2(max(instruction.reach, 1.0)) + scales * scale_bits + _MARGIN_BITS)
-        return ceil(least)
+        needed = [log2(reach) + scales * scale_bits + _MARGIN_BITS for scales, reach in self._largest.items()]
+        return ceil(max([scale_bits + 1.0, *needed]))
+
+    def reason_against(self, parameters: Parameters) -> str | None:
+        """Why parameters that were chosen elsewhere do not fit the circuit, if they do not. Precision is not asked."""
+        depth, bits, needed = self._circuit.depth, sum(parameters.base_bits), self.base_bits(parameters.scale_bits)
+        if parameters.depth != depth:
+            return f"they have a depth of {parameters.depth}, and this plan one of {depth}"
+        if bits < needed:
+            return f"their base has {bits} bits, and values within the declared ranges need {needed}"
+        return None
 
     def is_precise(self, parameters: Parameters, precision: float) -> bool:
-        """Whether the predicted noise of every result is within the precision."""
+        """Whether the error of every result is within the precision."""
+        return self._error(parameters) <= precision
+
+    def _predicted(self, parameters: Parameters) -> float:
         noise = output_noise(self._circuit, parameters, self._intervals)
-        return all(DEVIATIONS * deviation <= precision for deviation in noise.values())
+        return DEVIATIONS * max(noise.values(), default=0.0)
 
-    def _least_bits(self) -> int:
-        least = [self._parameters(SCALE_BITS[0], base_primes, 0) for base_primes in _BASE_PRIMES]
-        return min([parameters.total_bits for parameters in least if parameters is not None])
+    def _best(self, base_primes: int, precision: float, scales: range, limit: float) -> Parameters | None:
+        """The precise parameters of the fewest bits, which are within a limit."""
+        best, least = None, scales.start
+        for margin in _SPECIAL_MARGINS:  # a scale that is not precise with one margin is not so with a smaller one
+            found, least = self._least_precise(base_primes, margin, precision, range(least, scales.stop), limit)
+            if found is not None:
+                best, limit = found, found.total_bits - 1
+        return best
 
-    def _candidates(self, base_primes: int, precision: float, scale_bits: int | None) -> Iterator[Parameters]:
-        for margin in _SPECIAL_MARGINS:
-            if scale_bits is not None:
-                parameters = self._parameters(scale_bits, base_primes, margin)
-            else:
-                parameters = self._least_precise(base_primes, margin, precision)
-            if parameters is not None:
-                yield parameters
+    def _least_precise(
+        self, base_primes: int, margin: int, precision: float, scales: range, limit: float
+    ) -> tuple[Parameters | None, int]:
+        """Those of the least scale, if they are within the limit; and the least scale that may be precise.
 
-    def _least_precise(self, base_primes: int, margin: int, precision: float) -> Parameters | None:
-        """By bisection, as noise falls with the scale."""
-        low, high, found = 0, len(SCALE_BITS), None
+        By bisection, as noise falls with the scale; and as it halves with every bit, where it should be precise comes
+        first.
+        """
+        low, high, found = scales.start, scales.stop, None
+        likely = (low + high) // 2
         while low < high:
-            middle = (low + high) // 2
-            parameters = self._parameters(SCALE_BITS[middle], base_primes, margin)
-            if parameters is None:  # more scale bits need no fewer of the base
+            middle = min(max(likely, low), high - 1)
+            parameters = self._parameters(middle, base_primes, margin)
+            if parameters is None or parameters.total_bits > limit:  # more scale bits need no fewer of the base
                 high = middle
-            elif self.is_precise(parameters, precision):
+                likely = (low + high) // 2
+                continue
+            error = self._error(parameters) if precision < inf else 0.0
+            if error <= precision:
                 high, found = middle, parameters
             else:
                 low = middle + 1
-        return found
+            likely = middle + ceil(log2(error / precision)) if 0 < error < inf else (low + high) // 2
+        return found, low
 
     def _parameters(self, scale_bits: int, base_primes: int, margin: int) -> Parameters | None:
         """With the least base that can be split in so many primes; None where a prime would have too many bits."""

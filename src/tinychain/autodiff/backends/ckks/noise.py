@@ -10,7 +10,7 @@ the variance v has slots of the variance N v / 2 for a ring of N. Sources of the
   approximation error" (2020), for one special prime. The library does not center the digits that a key is switched
   with. Their mean, q / 2 in every coefficient, is a polynomial that is up to 2 N / pi times as large in a slot, and is
   so in the first one. That slot is the one predicted; a special prime of ten bits more than the others removes the
-  difference.
+  difference. Slot j of the library is the polynomial at the 3**j-th power of a primitive 2N-th root of unity.
 
 Errors of different slots are independent where ciphertexts are encrypted, rescaled and switched. A sum over slots has
 one error in all of them, though, and so has a number that is rounded when it is encoded. Where that meets other values
@@ -24,7 +24,8 @@ deviations are exceeded with the probability exp(-sqrt(2) k), and not a normal o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import hypot, pi, sqrt
+from itertools import accumulate
+from math import hypot, pi, sin, sqrt
 from operator import add
 from typing import Final, NamedTuple
 
@@ -52,6 +53,82 @@ def output_noise(circuit: Circuit, parameters: Parameters, intervals: Sequence[I
         * max([walk.errors[position].total for position in output.blocks.values()], default=0.0)
         for name, output in circuit.outputs.items()
     }
+
+
+class FreshErrors:
+    """The errors that operations make themselves, beside those of their operands: one place for their deviations."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._ring = parameters.ring_size
+        self._scale = 2.0**parameters.scale_bits
+
+    def deviation(self, instruction: Instruction) -> float:
+        """Of the first slot of the result, which no other exceeds; of one of the plaintext if `is_of_plaintext`."""
+        return hypot(self.even(instruction), self.leaning(instruction))
+
+    def even(self, instruction: Instruction) -> float:
+        """The part that is alike in all slots."""
+        scale = self._scale**2 if instruction.pending else self._scale
+        match instruction.kind:
+            case Kind.INPUT:
+                return self._slot(_ERROR + _ROUNDING) / scale
+            case Kind.RESCALE:
+                return self._rounded(instruction.size) / scale
+            case Kind.RELINEARIZE | Kind.ROTATE:
+                return hypot(self._slot(self._digits(instruction.depth) * _ROUNDING), self._rounded(2)) / scale
+            case Kind.ADD_PLAIN:
+                return self._encoded(instruction) / scale
+            case Kind.MULTIPLY_NUMBER | Kind.MULTIPLY_PLAIN:
+                # The scale of the operand is that of every depth, so close that the difference does not matter here.
+                return self._encoded(instruction) / self._scale
+        return 0.0
+
+    def leaning(self, instruction: Instruction) -> float:
+        """The part, in the first slot, that falls off in the others: what the mean of digits makes of key errors."""
+        if instruction.kind not in (Kind.RELINEARIZE, Kind.ROTATE):
+            return 0.0
+        scale = self._scale**2 if instruction.pending else self._scale
+        return self._slot(self._digits(instruction.depth) * self._ring / pi**2) / scale
+
+    def _slot(self, variance: float) -> float:
+        """The deviation of a slot, from the variance of a coefficient."""
+        return sqrt(self._ring / 2 * variance)
+
+    def _encoded(self, instruction: Instruction) -> float:
+        """One number is a polynomial of one coefficient, whose rounding is the same in all slots."""
+        return sqrt(_ROUNDING) if is_alike(instruction) else self._slot(_ROUNDING)
+
+    def _rounded(self, size: int) -> float:
+        """Of a ciphertext whose polynomials are rounded: the second one is multiplied by the secret, a third twice."""
+        secret = self._ring * _SECRET
+        return self._slot(_ROUNDING * (1 + secret + (2 * secret**2 if size > 2 else 0)))
+
+    def _digits(self, depth: int) -> float:
+        """The variance of key errors times the squares of the digits that they are multiplied by in a key switch."""
+        bits = self._parameters.modulus_bits[: self._parameters.primes_at(depth)]
+        return sum([4.0 ** (own - self._parameters.special_bits) for own in bits]) * self._ring * _ERROR
+
+
+def leanings(ring_size: int) -> Sequence[float]:
+    """How large the errors of `FreshErrors.leaning` are in every slot, against the first: as the mean of digits is."""
+    exponents = accumulate(range(1, ring_size // 2), lambda exponent, _: exponent * 3 % (2 * ring_size), initial=1)
+    return [sin(pi / (2 * ring_size)) / sin(pi * exponent / (2 * ring_size)) for exponent in exponents]
+
+
+def is_of_plaintext(instruction: Instruction) -> bool:
+    """Whether the own error of an operation is that of a plaintext, which is multiplied by the operand."""
+    return instruction.kind in (Kind.MULTIPLY_NUMBER, Kind.MULTIPLY_PLAIN)
+
+
+def is_alike(instruction: Instruction) -> bool:
+    """Whether one number is encoded for all slots."""
+    match instruction.kind:
+        case Kind.MULTIPLY_NUMBER:
+            return True
+        case Kind.ADD_PLAIN | Kind.MULTIPLY_PLAIN:
+            return instruction.plain is not None and instruction.plain.is_number
+    return False
 
 
 class _Error(NamedTuple):
@@ -105,9 +182,7 @@ class _Walk:
     def __init__(self, circuit: Circuit, parameters: Parameters, intervals: Sequence[Interval]) -> None:
         self._intervals = intervals
         self._instructions = circuit.instructions
-        self._parameters = parameters
-        self._ring = parameters.ring_size
-        self._scale = 2.0**parameters.scale_bits
+        self._fresh = FreshErrors(parameters)
         self._origins: list[int] = []
         self._origins_made = 0
         self._floors: list[_Error] = []
@@ -116,9 +191,11 @@ class _Walk:
     def step(self, position: int) -> None:
         """Adds the error of the next value."""
         instruction = self._instructions[position]
-        error, added = self._inherited(instruction), self._added(instruction)
+        error, added = self._inherited(instruction), self._fresh.deviation(instruction)
+        if is_of_plaintext(instruction):
+            added *= self._instructions[instruction.operands[0]].reach
         alike = error._replace(uniform=hypot(error.uniform, added))
-        error = alike if _is_alike(instruction) else error.and_own(added)
+        error = alike if is_alike(instruction) else error.and_own(added)
         self.errors.append(error)
         self._floors.append(self._floor(instruction, error, added))
         origins = 0
@@ -175,50 +252,3 @@ class _Walk:
     def _are_related(self, instruction: Instruction) -> bool:
         one, other = instruction.operands
         return bool(self._origins[one] & self._origins[other])
-
-    def _added(self, instruction: Instruction) -> float:
-        """The error that an operation makes itself."""
-        scale = self._scale**2 if instruction.pending else self._scale
-        match instruction.kind:
-            case Kind.INPUT:
-                return self._slot(_ERROR + _ROUNDING) / scale
-            case Kind.RESCALE:
-                return self._rounded(instruction.size) / scale
-            case Kind.RELINEARIZE | Kind.ROTATE:
-                return self._switched(instruction.depth) / scale
-            case Kind.ADD_PLAIN:
-                return self._encoded(instruction) / scale
-            case Kind.MULTIPLY_NUMBER | Kind.MULTIPLY_PLAIN:
-                # The scale of the operand is that of every depth, so close that the difference does not matter here.
-                return self._encoded(instruction) / self._scale * self._instructions[instruction.operands[0]].reach
-        return 0.0
-
-    def _slot(self, variance: float) -> float:
-        """The deviation of a slot, from the variance of a coefficient."""
-        return sqrt(self._ring / 2 * variance)
-
-    def _encoded(self, instruction: Instruction) -> float:
-        """One number is a polynomial of one coefficient, whose rounding is the same in all slots."""
-        return sqrt(_ROUNDING) if _is_alike(instruction) else self._slot(_ROUNDING)
-
-    def _rounded(self, size: int) -> float:
-        """Of a ciphertext whose polynomials are rounded: the second one is multiplied by the secret, a third twice."""
-        secret = self._ring * _SECRET
-        return self._slot(_ROUNDING * (1 + secret + (2 * secret**2 if size > 2 else 0)))
-
-    def _switched(self, depth: int) -> float:
-        """Of digits that are multiplied by the errors in the keys, over the special prime; and of rounding by that."""
-        bits = self._parameters.modulus_bits[: self._parameters.primes_at(depth)]
-        digits = sum([4.0 ** (own - self._parameters.special_bits) for own in bits])
-        mean = self._ring / pi**2
-        return hypot(self._slot(digits * self._ring * _ERROR * (_ROUNDING + mean)), self._rounded(2))
-
-
-def _is_alike(instruction: Instruction) -> bool:
-    """Whether one number is encoded for all slots."""
-    match instruction.kind:
-        case Kind.MULTIPLY_NUMBER:
-            return True
-        case Kind.ADD_PLAIN | Kind.MULTIPLY_PLAIN:
-            return instruction.plain is not None and instruction.plain.is_number
-    return False

@@ -42,6 +42,7 @@ class Parameters(Record):
     def __post_init__(self) -> None:
         if reason := self._reason_against():
             raise AutodiffError("invalid_encryption_plan", f"encryption parameters: {reason}")
+        object.__setattr__(self, "base_bits", tuple(self.base_bits))  # JSON has lists
 
     @property
     def modulus_bits(self) -> tuple[int, ...]:

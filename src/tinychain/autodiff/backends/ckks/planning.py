@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, NamedTuple
 
 from tinychain.autodiff.backends.ckks.axes import share_indices
 from tinychain.autodiff.backends.ckks.chooser import SCALE_BITS, Chooser, Misfit
 from tinychain.autodiff.backends.ckks.declared import refused, split_ranges
+from tinychain.autodiff.backends.ckks.parameters import Parameters
 from tinychain.autodiff.backends.ckks.plan import TrainingPlan, count_steps
 from tinychain.autodiff.backends.ckks.planner import plan_circuit
 from tinychain.autodiff.backends.ckks.program import link
 from tinychain.autodiff.backends.ckks.ranges import bounds, widest
+from tinychain.autodiff.backends.ckks.rehearsal import Rehearsal, checked_sample
 from tinychain.autodiff.backends.ckks.search import cheapest, layouts
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.training import CompiledTrainingStep
@@ -38,6 +40,8 @@ def plan_training(
     ring_sizes: Sequence[int] = RING_SIZES,
     scale_bits: int | None = None,
     largest_value: float | None = None,
+    sample: Mapping[str, Any] | None = None,
+    parameters: Parameters | None = None,
 ) -> TrainingPlan:
     """The fastest plan, by the nominal time of its circuit, that is secure and precise and cannot overflow.
 
@@ -46,31 +50,37 @@ def plan_training(
     pair; or, for a plain one, to a number or an array that it always is, which costs less. The server runs
     `steps_per_refresh` steps, then the client decrypts the parameters and encrypts them again. `precision` bounds what
     encryption adds to an element of a new parameter or state in that time, with a probability of all but 1e-9. The
-    prediction holds for the worst data within the ranges, which may be far from yours; `scale_bits`, from 25 to 60,
-    set the scale without it, and `noise` on the plan still has it.
+    prediction holds for the worst data within the ranges, which may be far from yours, in several steps by orders of
+    magnitude. With a `sample`, as `rehearse` takes it, eight times the errors that are expected on data like these is
+    held to the precision instead. It must be public or synthetic: whoever makes an equal plan needs the same sample,
+    or, as the encryption `parameters`, those of this plan, which leave nothing to choose. Or `scale_bits`, from 25 to
+    60, set the scale without any precision. `noise` on the plan is for the worst data in any case.
 
     Every value is proven to fit the moduli, from the ranges. Where that asks for too much, `largest_value` is the
     caller's word that no value is larger, wherever the proof says that it could be: `unproven` on the plan has these
     places. A value that is larger nevertheless spoils the results silently.
 
     Raises invalid_encryption_plan for wrong declarations and where no parameters fit, with the depth, what each ring
-    would need, how many steps fit and what would help; unsupported_layout for operations that packing cannot do.
+    would need, how many steps fit and what would help; unsupported_layout for operations that packing cannot do; and
+    for a sample what `rehearse` does.
     """
     count = as_int(steps_per_refresh)
     if count is None or not 0 < count <= _MOST_STEPS:
         raise refused(f"steps_per_refresh: expected an int from 1 to {_MOST_STEPS}, got {quote(steps_per_refresh)}")
-    request = _Request(step, secret, ranges, precision, loss, ring_sizes, scale_bits, largest_value)
+    request = _Request(step, secret, ranges, precision, loss, ring_sizes, scale_bits, largest_value, sample, parameters)
     plan = request.plan(count)
     if isinstance(plan, TrainingPlan):
         return plan
     fitting = request.most_steps(below=count)
+    asks_nothing = sample is not None or scale_bits is not None  # of the worst data
     raise refused(
         f"{count_steps(count)} between refreshes: {plan.misfits[0].depth} levels do not fit."
         f" {'; '.join(map(str, plan.misfits))}."
         + (f" {fitting} would fit: set steps_per_refresh={fitting}." if fitting else " Not even one step fits.")
-        + f" The largest value is within {plan.largest:.3g}, {plan.where}. What helps: a precision larger than"
-        f" {precision:g}, narrower ranges, largest_value, numbers instead of the ranges of plain inputs, fewer products"
-        " in a row; or scale_bits of 35 to 50, which asks for no precision, after a comparison with a run in the clear."
+        + f" The largest value is within {plan.largest:.3g}, {plan.where}. What helps: "
+        + ("" if asks_nothing else "a sample of data, without which precision is for the worst within the ranges; ")
+        + f"a precision larger than {precision:g}, narrower ranges, largest_value, numbers instead of the ranges of"
+        " plain inputs, fewer products in a row."
     )
 
 
@@ -94,6 +104,8 @@ class _Request:
     ring_sizes: Sequence[int]
     scale_bits: int | None
     largest_value: float | None
+    sample: Mapping[str, Any] | None = field(repr=False)
+    parameters: Parameters | None
 
     def __post_init__(self) -> None:
         rings, scale, largest = self.ring_sizes, self.scale_bits, self.largest_value
@@ -104,6 +116,10 @@ class _Request:
         _check("ring_sizes", known, f"one or more of {list(RING_SIZES)}", rings)
         _check("scale_bits", scale is None or as_int(scale) in SCALE_BITS, "an int from 25 to 60 or None", scale)
         _check("largest_value", largest is None or _is_positive(largest), "a positive number or None", largest)
+        given, alone = self.parameters, scale is None and self.sample is None
+        fine = given is None or (isinstance(given, Parameters) and given.secure and given.ring_size in RING_SIZES)
+        _check("parameters", fine, f"None or secure Parameters of a ring of {list(RING_SIZES)}", given)
+        _check("parameters", given is None or alone, "neither sample nor scale_bits beside them", given)
         _check("ranges", isinstance(self.ranges, Mapping), "a mapping of names to pairs or numbers", self.ranges)
 
     def plan(self, steps: int) -> TrainingPlan | _Refusal:
@@ -114,11 +130,14 @@ class _Request:
         indices = share_indices(program)
         intervals = bounds(program, declared, largest)
         records = self.step.parameters
+        states = tuple([state_name(r.name, state) for r in records for state in r.updated_state_value_ids])
         inputs = (*self.step.input_value_ids, *self.step.provenance.optimizer_input_names)
+        unread = tuple([name for name in inputs if name not in program.inputs and name not in known])
+        sample = None if self.sample is None else checked_sample(self.sample, program, intervals, states, unread)
         plans: list[TrainingPlan] = []
         misfits: list[Misfit] = []
         refusal: AutodiffError | None = None
-        for ring_size in sorted(set(self.ring_sizes)):
+        for ring_size in sorted(set(self.ring_sizes)) if self.parameters is None else [self.parameters.ring_size]:
             try:
                 layout, circuit = cheapest(
                     lambda layout: plan_circuit(program, indices, intervals, layout),
@@ -128,7 +147,9 @@ class _Request:
             except AutodiffError as error:  # a larger ring needs fewer operations
                 refusal = error
                 continue
-            parameters = Chooser(circuit, intervals, ring_size).choose(self.precision, as_int(self.scale_bits))
+            rehearsal = None if sample is None else Rehearsal(circuit, program, indices, layout, sample)
+            chooser = Chooser(circuit, intervals, ring_size, None if rehearsal is None else rehearsal.bound)
+            parameters = self._parameters(chooser)
             if isinstance(parameters, Misfit):
                 misfits.append(parameters)
                 continue
@@ -140,12 +161,12 @@ class _Request:
                 parameters=parameters,
                 intervals=intervals,
                 parameter_names=tuple([record.name for record in records]),
-                state_names=tuple([state_name(r.name, state) for r in records for state in r.updated_state_value_ids]),
+                state_names=states,
                 steps_per_refresh=steps,
                 precision=self.precision,
                 loss=self.loss,
                 fixed=tuple(known),
-                unread=tuple([name for name in inputs if name not in program.inputs and name not in known]),
+                unread=unread,
                 unproven=tuple([o.label for o in program.operations if intervals[o.position].reach >= largest]),
             )
             plans.append(plan)
@@ -154,6 +175,14 @@ class _Request:
         if not misfits and refusal is not None:
             raise refusal
         return _Refusal(misfits, *widest(program, intervals))
+
+    def _parameters(self, chooser: Chooser) -> Parameters | Misfit:
+        """Those that were given, or the chosen ones."""
+        if self.parameters is None:
+            return chooser.choose(self.precision, as_int(self.scale_bits))
+        if reason := chooser.reason_against(self.parameters):
+            raise refused(f"parameters: {reason}; take those of a plan that is equal in all else")
+        return self.parameters
 
     def most_steps(self, below: int) -> int:
         """How many steps fit, of fewer than this; more steps never need less."""
