@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from statistics import median
 
 import numpy as np
 import pytest
 
-from ckks_circuits import ROTATIONS, SMALL, Building, Slots, layout_of, session
+from ckks_circuits import ROTATIONS, SMALL, Building, Slots, session
 from tinychain.autodiff.backends.ckks.calibration import DECRYPT, ENCRYPT, READ, WRITE, Calibration, measure
 from tinychain.autodiff.backends.ckks.circuit import Kind
 from tinychain.autodiff.backends.ckks.costs import key_bytes, predict
-from tinychain.autodiff.backends.ckks.evaluator import ENCODE, ENCODE_NUMBER, Evaluator
+from tinychain.autodiff.backends.ckks.evaluator import ENCODE, ENCODE_NUMBER
 from tinychain.autodiff.backends.ckks.keys import SecretKeys
 from tinychain.autodiff.backends.ckks.parameters import Parameters
 from tinychain.autodiff.errors import AutodiffError
@@ -166,15 +165,3 @@ def test_a_calibration_predicts_for_its_ring_alone_and_needs_a_depth() -> None:
     assert caught.value.category == "invalid_encryption_plan"
     with pytest.raises(AutodiffError, match="a calibration needs parameters of depth 1 at least"):
         measure(Parameters(2048, 20, (30,), 0, 40, secure=False))
-
-
-@pytest.mark.slow
-def test_the_predicted_seconds_are_near_the_measured_ones() -> None:
-    building = regression(SECURE.ring_size)
-    calibration = measure(SECURE)
-    sides = session(SECURE)
-    evaluator = Evaluator(sides.keys, building.circuit, layout_of(SECURE), building.tensors)
-    inputs = sides.encrypt(building)
-    evaluator.run(inputs)
-    seconds = median([sum(evaluator.run(inputs).measured.seconds.values()) for _ in range(5)])
-    assert predict(building.circuit, SECURE, calibration, building.tensors).seconds == pytest.approx(seconds, rel=0.3)
