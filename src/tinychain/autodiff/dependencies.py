@@ -15,7 +15,7 @@ from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.form import check_graph, check_program
 from tinychain.autodiff.graph import DerivativeProgram, Record, TensorGraph, TensorNodeRecord, slot_setters
 from tinychain.autodiff.types import Shape, TensorType, Typespec, is_sequence, parse_type
-from tinychain.autodiff.walks import post_order, producer_index
+from tinychain.autodiff.walks import needed_by, post_order, producer_index
 
 DEPENDENCY_PROVENANCE_DECLARED_INPUT: Final = "declared_input"
 DEPENDENCY_PROVENANCE_SEED_INPUT: Final = "seed_input"
@@ -119,7 +119,7 @@ def analyze_graph(graph: TensorGraph, outputs: Sequence[str] | None) -> tuple[De
     inputs = graph.inputs
     producers = producer_index(graph.nodes, category="ambiguous_producer")
     selected = _selected(graph.outputs if outputs is None else outputs, producers, dict(inputs), nodes=graph.nodes)
-    order, free = _schedule(_discover(selected, producers))
+    order, free = _schedule(needed_by(selected, producers))
     _check_one_origin(
         (DEPENDENCY_PROVENANCE_DECLARED_INPUT, [value_id for value_id, _ in inputs]),
         (DEPENDENCY_PROVENANCE_LOCAL_VALUE, producers),
@@ -153,7 +153,7 @@ def analyze_program(
     selected = _selected(
         program.output_gradients if outputs is None else outputs, producers, *sources, nodes=program.nodes
     )
-    order, free = _schedule(_discover(selected, producers))
+    order, free = _schedule(needed_by(selected, producers))
     _check_one_origin(
         (DEPENDENCY_PROVENANCE_DECLARED_INPUT, [value_id for value_id, _ in inputs]),
         (DEPENDENCY_PROVENANCE_SEED_INPUT, seeds),
@@ -178,10 +178,6 @@ def analyze_program(
 
 
 # --------------------------------------------------------------------------------------------------------- schedule
-
-
-def _discover(selected: Iterable[str], producers: Mapping[str, TensorNodeRecord]) -> Schedule:
-    return post_order([producers[value_id] for value_id in selected if value_id in producers], producers)
 
 
 def _schedule(discovered: Sequence[TensorNodeRecord]) -> tuple[Schedule, dict[str, TensorNodeRecord | None]]:

@@ -34,7 +34,7 @@ from tinychain.autodiff.types import (
     spec_field,
     unify_shapes,
 )
-from tinychain.autodiff.walks import declared_specs, first_duplicate, post_order, producer_index
+from tinychain.autodiff.walks import declared_specs, first_duplicate, needed_by, post_order, producer_index
 
 
 def generate(
@@ -132,7 +132,7 @@ def joint_graph(program: DerivativeProgram, *, forward_graph: TensorGraph) -> Te
     nodes = [*forward_graph.nodes, *program.nodes]
     _check_node_ids(nodes)
     producers = producer_index(nodes, category="malformed_derivative_ir")
-    reachable = post_order([producers[v] for v in outputs if v in producers], producers)
+    reachable = needed_by(outputs, producers)
     _check_inputs(forward_graph, producers)
     declared = dict(forward_graph.inputs)
     read = [*[v for node in reachable for v in node.input_value_ids], *outputs]

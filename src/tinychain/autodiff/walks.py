@@ -81,3 +81,8 @@ def post_order(roots: Iterable[TensorNodeRecord], producers: Mapping[str, Tensor
                 states[value_id] = None
                 order.append(node)
     return order
+
+
+def needed_by(value_ids: Iterable[str], producers: Mapping[str, TensorNodeRecord]) -> list[TensorNodeRecord]:
+    """The nodes that these values need, every one after its producers; values that nothing produces need none."""
+    return post_order([producers[value_id] for value_id in value_ids if value_id in producers], producers)

@@ -21,7 +21,7 @@ from tinychain.autodiff.graph import Decline, DerivativeProgram, TensorGraph, Te
 from tinychain.autodiff.hashing import params_text
 from tinychain.autodiff.operators import ReshapeOperator
 from tinychain.autodiff.types import TensorType, Typespec, is_sequence
-from tinychain.autodiff.walks import declared_specs, first_duplicate, post_order, producer_index
+from tinychain.autodiff.walks import declared_specs, first_duplicate, needed_by, producer_index
 
 GRAPH_PREFIX: Final = "lg"
 PROGRAM_PREFIX: Final = "lp"
@@ -67,7 +67,7 @@ class Rewriting:
         self._mint = mint(f"{prefix}v", taken), mint(f"{prefix}n", taken)
         self._emit = self._emitter()
         producers = self._index(artifact)
-        needed = post_order([producers[value_id] for value_id in outputs if value_id in producers], producers)
+        needed = needed_by(outputs, producers)
         self.needed = {node.output_value_id for node in needed}
         self._plans: dict[tuple[object, ...], Plan | Impossible] = {}
         self._same: dict[tuple[object, ...], Plan] = {}

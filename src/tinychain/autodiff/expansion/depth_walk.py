@@ -21,7 +21,7 @@ from tinychain.autodiff.operators import (
     TransposeOperator,
 )
 from tinychain.autodiff.types import check_literal
-from tinychain.autodiff.walks import post_order, producer_index
+from tinychain.autodiff.walks import needed_by, producer_index
 
 #: Their results hold the elements of the operand and no others.
 _MOVES: Final = (ReshapeOperator, BroadcastOperator, TransposeOperator)
@@ -75,7 +75,7 @@ class DepthWalk:
         """Adds to the secret `values` what depends on them, among what the outputs need of a program."""
         producers = producer_index(nodes, category="malformed_derivative_ir")
         outputs = list(outputs)
-        order = post_order([producers[value_id] for value_id in outputs if value_id in producers], producers)
+        order = needed_by(outputs, producers)
         for value_id in [*outputs, *[operand for node in order for operand in node.input_value_ids]]:
             source = dual_source(value_id)
             if source in values and value_id not in values and value_id not in producers:

@@ -23,7 +23,7 @@ from tinychain.autodiff.types import (
     parse_type,
     resolve_shape,
 )
-from tinychain.autodiff.walks import post_order, producer_index
+from tinychain.autodiff.walks import needed_by, producer_index
 
 _REASONS_SHOWN: Final = 3
 
@@ -150,7 +150,7 @@ def _schedule(graph: TensorGraph) -> list[TensorNodeRecord]:
         if error.category not in ("missing_dtype_metadata", "missing_shape_metadata"):
             raise
     producers = producer_index(graph.nodes, category="ambiguous_producer")
-    return post_order([producers[value_id] for value_id in graph.outputs if value_id in producers], producers)
+    return needed_by(graph.outputs, producers)
 
 
 class _Types:

@@ -12,7 +12,7 @@ from tinychain.autodiff.errors import AutodiffError, describe, quote
 from tinychain.autodiff.graph import DerivativeProgram, TensorGraph, TensorNodeRecord
 from tinychain.autodiff.serialization.faults import Fault
 from tinychain.autodiff.types import Typespec, parse_dtype, parse_shape
-from tinychain.autodiff.walks import declared_specs, first_duplicate, post_order, producer_index
+from tinychain.autodiff.walks import declared_specs, first_duplicate, needed_by, post_order, producer_index
 
 
 def check_graph(graph: TensorGraph) -> None:
@@ -80,8 +80,7 @@ def _check_unique(ids: Sequence[str], path: str, taken: Sequence[str]) -> None:
 
 def _reached(graph: TensorGraph, producers: Mapping[str, TensorNodeRecord]) -> set[str]:
     """The values that the outputs need, by the nodes that produce them."""
-    roots = [producers[value_id] for value_id in graph.outputs if value_id in producers]
-    return {node.output_value_id for node in post_order(roots, producers)}
+    return {node.output_value_id for node in needed_by(graph.outputs, producers)}
 
 
 def _check_operands(index: int, node: TensorNodeRecord, known: set[str]) -> None:

@@ -23,7 +23,7 @@ from tinychain.autodiff.types import (
     parse_type,
     typespec,
 )
-from tinychain.autodiff.walks import post_order, producer_index
+from tinychain.autodiff.walks import needed_by, producer_index
 
 
 def get_active_builder() -> TensorGraphBuilder | None:
@@ -230,7 +230,7 @@ class TensorGraphBuilder:
             raise ValueError("build needs at least one output")
         output_ids = list(dict.fromkeys([self.value_id(output) for output in requested]))
         producers = producer_index(nodes, category="malformed_derivative_ir")
-        reachable = post_order([producers[v] for v in output_ids if v in producers], producers)
+        reachable = needed_by(output_ids, producers)
         free = dict.fromkeys(_free_values(reachable))
         free.update(dict.fromkeys([v for v in output_ids if v not in producers]))
         declared = [value_id for value_id in self._inputs.values() if value_id in free]

@@ -22,7 +22,7 @@ from tinychain.autodiff.operators import TransposeOperator
 from tinychain.autodiff.training.passes import Obligations, PassSequence, run_passes
 from tinychain.autodiff.training.records import CompiledTrainingStep, ParameterCompilation, Twins
 from tinychain.autodiff.types import Typespec, swapped
-from tinychain.autodiff.walks import declared_specs, post_order, producer_index
+from tinychain.autodiff.walks import declared_specs, needed_by, producer_index
 
 Lower: TypeAlias = Callable[[DependencyAnalysis, Schedule], LoweredProgram]
 
@@ -149,8 +149,7 @@ def _twins_of(
 def _needed(graph: TensorGraph, outputs: Sequence[str]) -> TensorGraph:
     """The graph without what no output needs, such as what was computed only to be transposed."""
     producers = producer_index(graph.nodes, category="ambiguous_producer")
-    roots = [producers[value_id] for value_id in outputs if value_id in producers]
-    reached = {node.output_value_id for node in post_order(roots, producers)}
+    reached = {node.output_value_id for node in needed_by(outputs, producers)}
     return replace(graph, nodes=[node for node in graph.nodes if node.output_value_id in reached])
 
 

@@ -14,7 +14,7 @@ from tinychain.autodiff.operators import TransposeOperator
 from tinychain.autodiff.reverse import joint_graph
 from tinychain.autodiff.types import bind, parse_type, resolve_shape, swapped
 from tinychain.autodiff.verify.plan import Typed
-from tinychain.autodiff.walks import post_order, producer_index
+from tinychain.autodiff.walks import needed_by, producer_index
 
 Artifact = TensorGraph | DerivativeProgram
 
@@ -78,7 +78,7 @@ def _as_graph(program: DerivativeProgram, forward_graph: TensorGraph | None) -> 
         return joint_graph(program, forward_graph=forward_graph)
     producers = producer_index(program.nodes, category="ambiguous_producer")
     outputs = [gradient for gradient in program.output_gradients if gradient is not None]
-    nodes = post_order([producers[gradient] for gradient in outputs if gradient in producers], producers)
+    nodes = needed_by(outputs, producers)
     read = dict.fromkeys([*[operand for node in nodes for operand in node.input_value_ids], *outputs])
     inputs = [(value_id, program.value_typespecs.get(value_id)) for value_id in read if value_id not in producers]
     return TensorGraph(nodes, inputs, outputs)
