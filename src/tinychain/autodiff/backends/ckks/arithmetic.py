@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from tinychain.autodiff.backends.ckks.circuit import Kind, Plain
-from tinychain.autodiff.backends.ckks.layout import Axes, Block
+from tinychain.autodiff.backends.ckks.layout import Axes, Block, indices_of
 from tinychain.autodiff.backends.ckks.packed import Packed, slot_bits
 from tinychain.autodiff.backends.ckks.recorder import Recorder
 
@@ -72,7 +72,7 @@ class Arithmetic:
     ) -> Packed:
         """The product with a plain tensor of the program, or with 1. It removes all garbage, and the factor."""
         record, layout = self._recorder, self._layout
-        indices = frozenset([index for axis in axes for index in axis])
+        indices = frozenset(indices_of(axes))
         x = self._repeated(record.settled(x), indices)
         owned = x.owned | indices
         garbage, dirty = tuple(sorted(x.garbage(layout))), tuple(sorted(x.dirty(layout)))
@@ -121,13 +121,12 @@ class Arithmetic:
         kind = Kind.ADD if x.factor == y.factor else Kind.SUB
         layout = self._layout
         owned = x.owned | y.owned
-        both = x.clean & y.clean
         like = replace(
             x,
             owned=owned,
             repeated=(x.repeated & y.repeated) - slot_bits(owned, layout),
             zero=x.zero & y.zero,
-            clean=both | frozenset([index for index in owned if not layout.is_padded(index)]),
+            clean=(x.clean & y.clean) | layout.unpadded(owned),
             size=max(x.size, y.size),
             bound=x.bound + y.bound,
             reach=x.reach + y.reach,
@@ -143,7 +142,7 @@ class Arithmetic:
     def plus_plain(self, x: Packed, value: int | None, axes: Axes, bound: float, number: float = 1.0) -> Packed:
         """The sum with `number` times a plain tensor of the program, or with the number alone."""
         layout = self._layout
-        indices = frozenset([index for axis in axes for index in axis])
+        indices = frozenset(indices_of(axes))
         x = self._repeated(x, indices)
         owned = x.owned | indices
         factor = number / x.factor
@@ -153,7 +152,7 @@ class Arithmetic:
             x,
             owned=owned,
             repeated=x.repeated - slot_bits(owned, layout),
-            clean=x.clean | frozenset([index for index in owned if not layout.is_padded(index)]),
+            clean=x.clean | layout.unpadded(owned),
             bound=x.bound + bound,
             reach=x.reach + bound / abs(x.factor),
             source=None,

@@ -137,7 +137,7 @@ class Client:
     def _decrypted(self, name: str, message: Message) -> Array:
         output = self._plan.circuit.outputs[name]
         blocks = {
-            block: self._keys.decrypt(bytes(message.parts[part])) * output.factor
+            block: self._keys.decrypt(message.parts[part]) * output.factor
             for block, part in self._outputs[name].items()
         }
         array = self._plan.layout.unpack(blocks, output.axes, output.owned)

@@ -22,9 +22,8 @@ class Cost(Record):
 
     `seconds` are the server's for a run with the known plaintexts encoded, which takes `encoding_seconds` once, and
     `transfer_seconds` for reading what a request brings and writing what its reply takes along; `client_seconds` are
-    for encrypting the one and decrypting the other. `peak_ciphertexts` and `ciphertext_bytes`
-    are alive at once at most, the inputs all the time.
-    `key_message_bytes` are those of the keys on their way.
+    for encrypting the one and decrypting the other. `peak_ciphertexts` and `ciphertext_bytes` are alive at once at
+    most, the inputs all the time. `key_message_bytes` are those of the keys on their way.
     """
 
     counts: Mapping[str, int]

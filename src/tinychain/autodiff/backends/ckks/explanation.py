@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tinychain.autodiff.backends.ckks.calibration import Calibration
 from tinychain.autodiff.backends.ckks.circuit import Circuit, Kind
 from tinychain.autodiff.backends.ckks.costs import Cost
+from tinychain.autodiff.backends.ckks.layout import indices_of
 from tinychain.autodiff.backends.ckks.parameters import SECURE_BITS
 from tinychain.autodiff.backends.ckks.plan import TrainingPlan
 from tinychain.autodiff.backends.ckks.ranges import widest
@@ -74,10 +75,7 @@ def explain_plan(plan: TrainingPlan, calibration: Calibration | None = None) -> 
         levels=tuple([program.operations[position].label for position in _deepest_path(plan.circuit)]),
         counts={kind.value: count for kind, count in plan.circuit.counts.items()},
         indices=tuple(_packed_indices(plan)),
-        ciphertexts={
-            name: len(plan.layout.blocks([index for axis in axes for index in axis]))
-            for name, axes in plan.secret_inputs.items()
-        },
+        ciphertexts={name: len(plan.layout.blocks(indices_of(axes))) for name, axes in plan.secret_inputs.items()},
         largest=widest(program, plan.intervals),
         unproven=plan.unproven,
         error_bounds=plan.error_bounds,

@@ -67,7 +67,7 @@ class SecretKeys:
         plaintext = self.moduli.encode(slots.tolist(), depth, self.moduli.scales[depth], f"{slots.size} slots")
         return to_bytes(self._encryptor.encrypt_symmetric(plaintext))
 
-    def decrypt(self, data: bytes) -> NDArray[np.float64]:
+    def decrypt(self, data: bytes | memoryview) -> NDArray[np.float64]:
         """All slots of a ciphertext. Raises invalid_message for bytes that are no ciphertext of these parameters."""
         ciphertext = from_bytes("ciphertext", self.moduli.context, data)
         plaintext = seal.Plaintext()

@@ -23,6 +23,11 @@ Axes: TypeAlias = tuple[tuple[int, ...], ...]
 Block: TypeAlias = int
 
 
+def indices_of(axes: Axes) -> list[int]:
+    """The indices of a tensor, axis by axis."""
+    return [index for axis in axes for index in axis]
+
+
 @dataclass(frozen=True)
 class Layout(Record):
     """The address bits of every index, least significant first, and its size, which need not be a power of two."""
@@ -48,6 +53,10 @@ class Layout(Record):
     def is_padded(self, index: int) -> bool:
         """Whether the address bits reach farther than the index."""
         return self.sizes[index] < 1 << len(self.places[index])
+
+    def unpadded(self, indices: Iterable[int]) -> frozenset[int]:
+        """Those of the indices that fill their address bits."""
+        return frozenset([index for index in indices if not self.is_padded(index)])
 
     def blocks(self, indices: Collection[int]) -> list[Block]:
         """The ciphertexts of a tensor with these indices, ascending, without those that would hold padding alone."""
@@ -78,7 +87,7 @@ class Layout(Record):
         They are zero in padding, in the padding of the indices in `inside` too, and where one of `zero_bits` is set in
         a slot's address. Along address bits that are not of the tensor's indices the elements are repeated.
         """
-        indices = [index for axis in axes for index in axis]
+        indices = indices_of(axes)
         elements = array.reshape([self.sizes[index] for index in indices])
         addresses = np.arange(self.slots) | block << self.slot_bits
         nonzero = np.ones(self.slots, bool)
@@ -92,7 +101,7 @@ class Layout(Record):
 
     def unpack(self, blocks: Mapping[Block, NDArray[Any]], axes: Axes, owned: Collection[int]) -> NDArray[Any]:
         """The tensor in these ciphertexts: the inverse of `pack`. It is repeated along indices that are not owned."""
-        indices = [index for axis in axes for index in axis]
+        indices = indices_of(axes)
         addresses: NDArray[Any] = np.zeros([1] * len(indices), np.int64)
         for position, index in enumerate(indices):
             numbers = np.arange(self.sizes[index])

@@ -23,7 +23,7 @@ deviations are exceeded with the probability exp(-sqrt(2) k), and not a normal o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import hypot, pi, sin, sqrt
 from operator import add
@@ -46,8 +46,9 @@ def output_noise(circuit: Circuit, parameters: Parameters, intervals: Sequence[I
     Errors that may have a common origin are added as such, others in quadrature.
     """
     walk = _Walk(circuit, parameters, intervals)
-    for position in range(len(circuit.instructions)):
+    for position, dead in enumerate(circuit.last_uses):
         walk.step(position)
+        walk.forget(dead)
     return {
         name: abs(output.factor)
         * max([walk.errors[position].total for position in output.blocks.values()], default=0.0)
@@ -174,8 +175,9 @@ class _Error(NamedTuple):
 
 
 class _Walk:
-    """The errors of a circuit's values so far. `origins` has a bit for every input and rotation that is in an error.
+    """The errors of a circuit's values that are still read.
 
+    `_origins` has a bit for every input and rotation that is in an error.
     `_floors` are the errors of the slots that a mask made zero, where that is known; elsewhere those of all slots.
     """
 
@@ -183,10 +185,10 @@ class _Walk:
         self._intervals = intervals
         self._instructions = circuit.instructions
         self._fresh = FreshErrors(parameters)
-        self._origins: list[int] = []
+        self._origins: dict[int, int] = {}
         self._origins_made = 0
-        self._floors: list[_Error] = []
-        self.errors: list[_Error] = []
+        self._floors: dict[int, _Error] = {}
+        self.errors: dict[int, _Error] = {}
 
     def step(self, position: int) -> None:
         """Adds the error of the next value."""
@@ -196,8 +198,8 @@ class _Walk:
             added *= self._instructions[instruction.operands[0]].reach
         alike = error._replace(uniform=hypot(error.uniform, added))
         error = alike if is_alike(instruction) else error.and_own(added)
-        self.errors.append(error)
-        self._floors.append(self._floor(instruction, error, added))
+        self.errors[position] = error
+        self._floors[position] = self._floor(instruction, error, added)
         origins = 0
         if instruction.kind in (Kind.INPUT, Kind.ROTATE):
             origins = 1 << self._origins_made
@@ -205,7 +207,12 @@ class _Walk:
         else:
             for operand in instruction.operands:
                 origins |= self._origins[operand]
-        self._origins.append(origins)
+        self._origins[position] = origins
+
+    def forget(self, positions: Iterable[int]) -> None:
+        """What nothing reads any more: origins have as many bits as there were inputs and rotations before."""
+        for position in positions:
+            del self.errors[position], self._floors[position], self._origins[position]
 
     def _inherited(self, instruction: Instruction) -> _Error:
         """What the errors of the operands come to in the result."""

@@ -39,7 +39,8 @@ class Packed:
 
     def dirty(self, layout: Layout) -> frozenset[int]:
         """The indices whose padding may hold anything."""
-        return frozenset([index for index in self.owned - self.clean if layout.is_padded(index)])
+        unclean = self.owned - self.clean
+        return unclean - layout.unpadded(unclean)
 
 
 def free_bits(owned: Iterable[int], layout: Layout) -> frozenset[int]:

@@ -13,7 +13,7 @@ from math import isfinite
 from tinychain.autodiff.backends.ckks.arithmetic import Arithmetic, scaled
 from tinychain.autodiff.backends.ckks.axes import Indices
 from tinychain.autodiff.backends.ckks.circuit import Circuit, Output
-from tinychain.autodiff.backends.ckks.layout import Axes, Layout
+from tinychain.autodiff.backends.ckks.layout import Axes, Layout, indices_of
 from tinychain.autodiff.backends.ckks.packed import Packed
 from tinychain.autodiff.backends.ckks.program import Operation, Program
 from tinychain.autodiff.backends.ckks.ranges import Interval
@@ -75,7 +75,7 @@ class _Planner:
     def _result(self, operation: Operation) -> Packed:
         match operation.operator:
             case None:
-                owned = [index for axis in self._indices.axes[operation.position] for index in axis]
+                owned = indices_of(self._indices.axes[operation.position])
                 return self.recorder.input(operation.name, owned, self._intervals[operation.position].reach)
             case TransposeOperator() | ReshapeOperator():
                 return self._packed[operation.operands[0]]
@@ -142,7 +142,7 @@ class _Planner:
                 product = scaled(self._arithmetic.total(secret, summed), uniform)
             else:
                 value, axes, bound = self._plain(operation, slot)
-                owned = secret.owned | {index for axis in axes for index in axis}
+                owned = secret.owned.union(indices_of(axes))
                 product = self._arithmetic.times_plain(secret, value, axes, bound, summed)
         for index in summed:
             if index not in owned:  # all terms are alike

@@ -19,7 +19,7 @@ from tinychain.autodiff.backends.ckks.rehearsal import Rehearsal, checked_sample
 from tinychain.autodiff.backends.ckks.search import cheapest, layouts
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.training import CompiledTrainingStep
-from tinychain.autodiff.training.execution import state_name
+from tinychain.autodiff.training.execution import trained_names
 from tinychain.autodiff.types import as_int, is_sequence
 
 #: The rings that are tried. Smaller ones have no room for a product, larger ones are in no table of security.
@@ -130,7 +130,7 @@ class _Request:
         indices = share_indices(program)
         intervals = bounds(program, declared, largest)
         records = self.step.parameters
-        states = tuple([state_name(r.name, state) for r in records for state in r.updated_state_value_ids])
+        states = tuple([name for record in records for name in trained_names(record)[1:]])
         inputs = (*self.step.input_value_ids, *self.step.provenance.optimizer_input_names)
         unread = tuple([name for name in inputs if name not in program.inputs and name not in known])
         sample = None if self.sample is None else checked_sample(self.sample, program, intervals, states, unread)

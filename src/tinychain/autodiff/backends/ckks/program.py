@@ -91,12 +91,13 @@ def link(
     if loss and "loss" in inputs.trained:
         raise refused("a parameter is called 'loss', as the loss would be; rename it, or leave the loss out")
     while True:
-        trained, _ = replay.run(inputs, 1)
+        trained, last = replay.run(inputs, 1)
         leaked = [name for name, value in trained.items() if value.secret and name not in inputs.secret]
         if not leaked:
             break
         inputs = replace(inputs, secret=inputs.secret | {*leaked})
-    trained, last = replay.run(inputs, count)
+    if count > 1:
+        trained, last = replay.run(inputs, count)
     outputs = {**trained, "loss": last} if loss else trained
     for name, value in outputs.items():
         if not value.secret:

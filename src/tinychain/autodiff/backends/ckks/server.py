@@ -115,8 +115,7 @@ class Server:
         keys = EvaluationKeys.from_bytes(self._plan.parameters, request.parts[EVALUATION_KEYS])
         if keys.session != request.session:
             raise _wrong_key("the keys are of another session than their message")
-        known = {o.position: o.known for o in self._plan.program.operations if o.known is not None}
-        evaluator = Evaluator(keys, self._plan.circuit, self._plan.layout, known)
+        evaluator = Evaluator(keys, self._plan.circuit, self._plan.layout, self._plan.known)
         return _State(request.session, keys.moduli, evaluator, request.number)
 
     def _steps(self, request: Message, state: _State) -> Parts:
