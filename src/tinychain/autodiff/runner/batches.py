@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychain.autodiff.arrays import DTYPES, check_array
+from tinychain.autodiff.arrays import DTYPES, check_array, check_names
 from tinychain.autodiff.errors import AutodiffError, describe, quote
 from tinychain.autodiff.types import Symbols, TensorType, as_int, resolve_shape
 
@@ -33,19 +33,14 @@ def positive(name: str, value: object) -> int:
     return number
 
 
-def check_names(
+def named(
     label: str, given: object, needed: Collection[str], optional: Collection[str] = (), hint: str = ""
 ) -> Mapping[str, Any]:
     """`given`, a mapping with the needed names and perhaps some of the optional ones; `hint` says where others are."""
     if not isinstance(given, Mapping):
         form = ", ".join([f'"{name}": ...' for name in needed or optional])
         raise refused(f"{label}: expected a mapping {{{form}}}, got {quote(given)}")
-    missing = [name for name in needed if name not in given]
-    unknown = [name for name in given if name not in needed and name not in optional]
-    if missing or unknown:
-        others = f" and perhaps {list(optional)}" if optional else ""
-        message = f"{label}: expected {list(needed)}{others}; missing are {missing}, unknown {quote(unknown)}"
-        raise refused(message + hint * bool(missing))
+    check_names(label, given, needed, optional, hint)
     return given
 
 
@@ -53,7 +48,7 @@ def check_arrays(
     of: str, given: object, types: Mapping[str, TensorType], symbols: Symbols, optional: Collection[str] = ()
 ) -> dict[str, Array]:
     """The arrays of these names, each finite and exactly of its type, whose symbols are bound."""
-    given, arrays = check_names(of, given, types, optional), {}
+    given, arrays = named(of, given, types, optional), {}
     for name, type_ in types.items():
         label = f"{name!r} of {of}: expected {type_}"
         array = _array(label, given[name])

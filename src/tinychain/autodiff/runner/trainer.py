@@ -21,9 +21,9 @@ from tinychain.autodiff.runner.batches import (
     Batches,
     Data,
     check_arrays,
-    check_names,
     count_rows,
     filled,
+    named,
     non_finite,
     positive,
     refused,
@@ -94,7 +94,7 @@ class Trainer:
         self._unread = step.input_value_ids.keys() - types
         own = {p.name: types.pop(p.name) for p in step.parameters}
         trained = check_arrays("parameters", parameters, own, self._symbols)
-        states = check_names("state", {} if state is None else state, (), own)
+        states = named("state", {} if state is None else state, (), own)
         for p in step.parameters:
             names = dict.fromkeys(p.updated_state_value_ids, own[p.name])
             given = states.get(p.name, dict.fromkeys(names, np.zeros_like(trained[p.name])))
@@ -107,13 +107,13 @@ class Trainer:
         trained = {name: np.array(array, order="C") for name, array in trained.items()}
         for array in trained.values():
             array.flags.writeable = False
-        given = check_names("fixed", {} if fixed is None else fixed, (), types)
+        given = named("fixed", {} if fixed is None else fixed, (), types)
         self._fixed = check_arrays("fixed", given, {name: types.pop(name) for name in given}, self._symbols)
         self._types = {name: self._bound(type_) for name, type_ in types.items()}
         types, unread = optimizer_input_types(step), step.provenance.optimizer_input_names
         values = {} if optimizer_inputs is None else optimizer_inputs
         hint = "; what follows from the number of the step is the optimizer's: {..., **optimizer.step_inputs}"
-        given = check_names("optimizer_inputs", values, types, unread, hint)
+        given = named("optimizer_inputs", values, types, unread, hint)
         self._optimizer_types = {name: self._bound(type_) for name, type_ in types.items()}
         self._given = {
             name: given[name] if callable(given[name]) else filled(f"optimizer input {name!r}", given[name], type_)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tinychain.autodiff.arrays import DTYPES
 from tinychain.autodiff.backends.ckks.evaluator import Measured
-from tinychain.autodiff.backends.ckks.given import Array, check_inputs, check_names, check_range, filled
+from tinychain.autodiff.backends.ckks.given import Array, check_inputs, check_range, filled, named
 from tinychain.autodiff.backends.ckks.keys import SecretKeys
 from tinychain.autodiff.backends.ckks.messages import (
     Message,
@@ -98,7 +98,7 @@ class Client:
         """
         arrays = check_inputs("what is trained", trained, self._trained, self._plan.ranges)
         parts, of = self._encrypted(MessageKind.STEPS, arrays), "the plain inputs"
-        given = check_names(of, {} if plain is None else plain, self._plain)
+        given = named(of, {} if plain is None else plain, self._plain)
         for name, part in self._plain.items():
             array = filled(of, name, given[name], self._plan.types[name])
             check_range(f"{quote(name)} of {of}", array, self._plan.ranges.get(name))

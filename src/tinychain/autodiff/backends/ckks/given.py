@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychain.autodiff.arrays import DTYPES
+from tinychain.autodiff.arrays import DTYPES, check_names
 from tinychain.autodiff.backends.ckks.ranges import Interval
 from tinychain.autodiff.errors import AutodiffError, quote
 from tinychain.autodiff.types import TensorType, resolve_shape
@@ -20,18 +20,13 @@ def refused(message: str) -> AutodiffError:
     return AutodiffError("invalid_training_data", message)
 
 
-def check_names(
+def named(
     of: str, given: object, needed: Collection[str], optional: Collection[str] = (), hint: str = ""
 ) -> Mapping[str, Any]:
     """`given`, a mapping with the needed names and perhaps some optional ones; `hint` says where others may be."""
     if not isinstance(given, Mapping):
         raise refused(f"{of}: expected a mapping with {list(needed or optional)}, got a {type(given).__name__}")
-    missing = [name for name in needed if name not in given]
-    unknown = [name for name in given if name not in needed and name not in optional]
-    if missing or unknown:
-        others = f" and perhaps {list(optional)}" if optional else ""
-        message = f"{of}: expected {list(needed)}{others}; missing are {missing}, unknown {quote(unknown)}"
-        raise refused(message + hint * bool(missing))
+    check_names(of, given, needed, optional, hint)
     return given
 
 
@@ -52,7 +47,7 @@ def check_inputs(
     of: str, given: object, types: Mapping[str, TensorType], ranges: Mapping[str, Interval]
 ) -> dict[str, Array]:
     """The arrays of these names, each of its type and within its range, if it has one."""
-    given, arrays = check_names(of, given, types), {}
+    given, arrays = named(of, given, types), {}
     for name, type_ in types.items():
         arrays[name] = check_array(of, name, given[name], type_)
         check_range(f"{quote(name)} of {of}", arrays[name], ranges.get(name))

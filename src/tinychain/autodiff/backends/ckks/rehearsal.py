@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tinychain.autodiff.backends.ckks.axes import Indices
 from tinychain.autodiff.backends.ckks.circuit import Circuit, Instruction, Kind, Plain
-from tinychain.autodiff.backends.ckks.given import check_inputs, check_names, filled
+from tinychain.autodiff.backends.ckks.given import check_inputs, filled, named
 from tinychain.autodiff.backends.ckks.layout import Layout
 from tinychain.autodiff.backends.ckks.noise import FreshErrors, is_alike, is_of_plaintext, leanings
 from tinychain.autodiff.backends.ckks.parameters import Parameters
@@ -65,7 +65,7 @@ def checked_sample(
     types = {name: program.operations[position].type for name, position in program.inputs.items()}
     ranges = {name: intervals[position] for name, position in program.inputs.items()}
     needed = [name for name in types if name not in states]
-    given = check_names("the sample", sample, needed, [*states, *unread])
+    given = named("the sample", sample, needed, [*states, *unread])
     zeros = {name: filled("the sample", name, 0.0, types[name]) for name in types if name not in given}
     return check_inputs("the sample", {name: given.get(name, zeros.get(name)) for name in types}, types, ranges)
 

@@ -15,7 +15,7 @@ import numpy as np
 from tinychain.autodiff.backends.ckks.calibration import Calibration
 from tinychain.autodiff.backends.ckks.client import Client, Result
 from tinychain.autodiff.backends.ckks.costs import Cost
-from tinychain.autodiff.backends.ckks.given import Array, check_inputs, check_names, filled, refused
+from tinychain.autodiff.backends.ckks.given import Array, check_inputs, filled, named, refused
 from tinychain.autodiff.backends.ckks.plan import TrainingPlan
 from tinychain.autodiff.backends.ckks.session import trained_types
 from tinychain.autodiff.errors import AutodiffError, quote
@@ -101,7 +101,7 @@ class EncryptedTrainer:
         trained |= check_inputs("state", _flat(types, state), types, plan.ranges)
         self._trained = {name: _read_only(array) for name, array in trained.items()}
         given = self._read("optimizer_inputs", {} if optimizer_inputs is None else optimizer_inputs)
-        given = check_names("optimizer_inputs", given, (), plan.plain_inputs)
+        given = named("optimizer_inputs", given, (), plan.plain_inputs)
         self._given = {name: self._optimizer_input(name, value) for name, value in given.items()}
         self._client = Client(plan)
         self._has_sent_keys = False
@@ -210,7 +210,7 @@ class EncryptedTrainer:
         secret = [name for name in self._plan.secret_inputs if name not in self._trained]
         plain = [name for name in self._plan.plain_inputs if name not in self._given]
         hint = f"; the plain ones, {plain}, may be optimizer_inputs instead" if plain else ""
-        given = check_names("the data", self._read("the data", data), [*secret, *plain], hint=hint)
+        given = named("the data", self._read("the data", data), [*secret, *plain], hint=hint)
         return {name: given[name] for name in secret}, {name: given[name] for name in plain}
 
     def _read(self, of: str, given: object) -> object:
@@ -260,11 +260,11 @@ def _nested(names: Iterable[str]) -> dict[str, dict[str, str]]:
 def _flat(types: Mapping[str, TensorType], state: object) -> dict[str, Any]:
     """All states by their full names, zeros where none are given."""
     nested = _nested(types)
-    states = check_names("state", {} if state is None else state, (), nested)
+    states = named("state", {} if state is None else state, (), nested)
     flat = {name: filled("state", name, 0.0, type_) for name, type_ in types.items()}
     for parameter, given in states.items():
         names = nested[parameter]
-        given = check_names(f"the state of {quote(parameter)}", given, names)
+        given = named(f"the state of {quote(parameter)}", given, names)
         flat |= {full: given[name] for name, full in names.items()}
     return flat
 
